@@ -1,6 +1,6 @@
 """Every gcloud and gsutil command that users of TPU and GPU VMs type, tried on a local cloud, as a Markdown table.
 
-`python -m benchmarks.gcloud_table [--output docs/gcloud.md]`, with the environment of `orchestrate cloud env` alone.
+`python -m benchmarks.gcloud_table [--output FILE]`, with the environment of `orchestrate cloud env` alone.
 """
 
 from __future__ import annotations

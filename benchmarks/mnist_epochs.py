@@ -48,7 +48,7 @@ GOALS = {
         Goal("ours", "jax", 1.05),
         Goal("ours", "torch", 0.85),
         Goal("ours-jax", "jax", 1.02),
-        # Missed: matrix products alone take 0.65 of Keras' time on 2 cores (docs/measuring.md), so exit code 1 stays.
+        # Missed: matrix products alone take 0.65 of Keras' time on 2 cores (docs/evidence.md), so exit code 1 stays.
         Goal("ours-jax", "keras-jax", 0.60),
         Goal("ours-jax", "ours"),
     ),

@@ -4,7 +4,7 @@
 
 Random runs with a known truth (tests/orchestrator/report/whole_runs.py) go as records through the comparison that
 `compare` makes: a third of the cases are of two equal machines, a third trade speed for convergence, a third differ in
-everything. docs/comparing.md quotes what this prints.
+everything. docs/evidence.md quotes what this prints.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Experiment:
     project: str = ""
 
     def wait(self, poll_s: float = POLL_S) -> Experiment:
-        """Return when all runs have ended and their VMs are proven gone; prints what changes meanwhile.
+        """Return when all runs have ended and their VMs are proven deleted; prints what changes meanwhile.
 
         Resumes runs that nobody drives, as after a crash. Interrupting it ends the waiting only: the runs continue. A
         run that fails is no error: `status` shows it. Raises CommandFailed when something may still be billed, or
@@ -185,7 +185,7 @@ class Experiment:
             return Comparison(report, origin(report, project.ledger))
 
     def teardown(self) -> list[str]:
-        """Delete the VMs of these runs and return what is proven gone. Raises CommandFailed for what is not."""
+        """Delete the VMs of these runs and return what is proven deleted. Raises CommandFailed for what is not."""
         return _deleted(_start("teardown", *(status.run.id for status in self._runs()), project=self.project))
 
     def _runs(self) -> list[RunStatus]:
@@ -220,7 +220,7 @@ def budget(project: str = "") -> MoneyView:
 
 
 def teardown(project: str = "", *, others: bool = False) -> list[str]:
-    """Delete everything of ours in the project, as `orchestrate teardown --all`; returns what is proven gone.
+    """Delete everything of ours in the project, as `orchestrate teardown --all`; returns what is proven deleted.
 
     `others`: also what another person or machine launched with this tool, which is refused by name otherwise. Raises
     CommandFailed while anything may still be billed, as runs that are open in another project's ledger.
@@ -280,7 +280,7 @@ def _answer(process: subprocess.Popen[str], said: str, errors: str) -> dict[str,
     """What a command that has ended printed. Raises CommandFailed."""
     if not said:
         raise CommandFailed(
-            process.returncode, "CommandFailed", errors.strip() or "the command ended without a word", ""
+            process.returncode, "CommandFailed", errors.strip() or "the command ended without output", ""
         )
     answer: dict[str, Any] = json.loads(said)
     error = answer.get("error")

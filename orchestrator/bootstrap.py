@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trainer.plugins import OwnWorkload
 
 LEDGER_FILE = "ledger.db"
-PROOFS_AT_ONCE = 256  # so many VMs are proven gone side by side: a silent zone is waited for once, not for each VM
+PROOFS_AT_ONCE = 256  # so many VMs are proven deleted side by side: a silent zone is waited for once, not for each VM
 UPLOAD_THREADS = 8
 """So many shards are uploaded side by side, as google-cloud-storage's transfer manager does unless told otherwise."""
 
@@ -345,5 +345,5 @@ def vm_packages(engine: str) -> Mapping[str, str]:
 
 
 def _machines_in_use(project: Project) -> list[str]:
-    """Your own machines on which something of this ledger is not proven gone."""
+    """Your own machines on which something of this ledger is not proven deleted."""
     return [one.api for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]

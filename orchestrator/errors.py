@@ -105,7 +105,7 @@ class OverCap(RefusedByBudget):
 class CreatesFrozen(RefusedByBudget):
     """More was billed than the ledger counts, or something else has changed it, and nobody has acknowledged that yet.
 
-    Or a VM has outlived its kill switches: until it is proven gone nothing bounds what it costs.
+    Or a VM has outlived its kill switches: until it is proven deleted nothing bounds what it costs.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class StillBilling(OrchestratorError):
 
     def __init__(self, what: Sequence[str]) -> None:
         super().__init__(
-            "not proven gone, may still be billed: " + "; ".join(what),
+            "not proven deleted, may still be billed: " + "; ".join(what),
             "run `orchestrate teardown --all` again; the kill switches delete the VMs at their deadline in any case",
         )
         self.what = tuple(what)

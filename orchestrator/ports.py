@@ -220,7 +220,7 @@ class KillSwitch(Protocol):
         """Why it is not armed yet, as far as the VM or the cloud says; "" when neither does."""
 
     def disarm(self, ref: VmRef) -> None:
-        """After the VM is proven gone. Absent is success."""
+        """After the VM is proven deleted. Absent is success."""
 
     def standing(self) -> Iterable[StandingSwitch]:
         """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises after the rest."""

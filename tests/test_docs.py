@@ -1,7 +1,8 @@
-"""README.md and docs/ name only what exists: files, links, commands with their options, modules."""
+"""README.md and docs/ name only what exists, and what users read keeps to the words of the glossary."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "e
 FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")} | {
     path.name for path in ROOT.glob("*.*")
 }
+GLOSSARY = ROOT / "docs" / "architecture.md"
 WRITTEN_BY_USE = {"epochs.csv", "steps.csv", "live_prices.csv", "orchestrate.toml"}
 
 
@@ -131,3 +133,47 @@ def test_what_does_not_exist_is_found() -> None:
     assert all(list(missing(code)) for code in [*wrong, "python -m trainer.none"])
     right = ("orchestrate cloud up|down --json", 'eval "$(orchestrate cloud env)"', "launch --accel v3-8", "infra/gcp/")
     assert not any(list(missing(code)) for code in right)
+
+
+def forbidden() -> re.Pattern[str]:
+    """The words of the glossary's last column, as whole words."""
+    table = GLOSSARY.read_text().partition("| word | means | not |\n")[2].partition("\n\n")[0]
+    cells = [row.strip("|").split("|")[-1].strip() for row in table.splitlines()[1:]]
+    words = [word for cell in cells if cell for word in cell.split(", ")]
+    assert len(words) > 5, "the glossary has lost its last column"
+    return re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
+
+
+def shown(code: str) -> Iterator[str]:
+    """Strings that a program may print: all but docstrings, save those of commands, which are their help."""
+    nodes = list(ast.walk(ast.parse(code)))
+    hidden = set()
+    for node in nodes:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            is_command = any("command(" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
+            hidden |= {id(each.value) for each in node.body if isinstance(each, ast.Expr) and not is_command}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
+            yield node.value
+
+
+def test_nothing_that_users_read_has_a_forbidden_word() -> None:
+    """Strings of ours, and the pages but for the glossary itself."""
+    words = forbidden()
+    found = []
+    for path in [file for folder in ("orchestrator", "infra", "trainer") for file in (ROOT / folder).rglob("*.py")]:
+        if words.search(code := path.read_text()):
+            found += [f"{path}: {string}" for string in shown(code) if words.search(string)]
+    for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]:
+        text = page.read_text()
+        text = text.partition("## How a run flows")[2] if page == GLOSSARY else text
+        found += [f"{page}: {line}" for line in text.splitlines() if words.search(line)]
+    assert found == []
+
+
+def test_a_forbidden_word_would_be_found() -> None:
+    """In a message and in a command's help, not in other docstrings."""
+    code = (
+        '@click.command()\ndef a():\n    """It is gone."""\ndef b():\n    """It is gone."""\n    say(f"{x} is Gone.")'
+    )
+    assert [string for string in shown(code) if forbidden().search(string)] == ["It is gone.", " is Gone."]

@@ -117,4 +117,4 @@ def last_line(errors: Path) -> str:
     """What the process said last on stderr; the trainer's own line where there is one."""
     lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     own = [line.removeprefix("trainer: ") for line in lines if line.startswith("trainer: ")]
-    return (own or lines or ["it ended without a word"])[-1]
+    return (own or lines or ["it ended without output"])[-1]

@@ -1,1 +1,1 @@
-"""The durable record of what was intended, created, seen and proven gone, and what it cost."""
+"""The durable record of what was intended, created, seen and proven deleted, and what it cost."""

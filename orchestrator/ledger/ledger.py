@@ -1,4 +1,4 @@
-"""The ledger: what was intended, created, seen and proven gone, and what it cost. Written before each create call.
+"""The ledger: what was intended, created, seen and proven deleted, and what it cost. Written before each create call.
 
 The worst case of an attempt is reserved, in one transaction, before anything is rented for it.
 """
@@ -103,7 +103,7 @@ class Ledger(PastTable, BillingAccountTable, RunTable, EventTable, NoticeTable):
             what = ", ".join(f"{one.vm} in {one.zone}" for one in alive)
             raise CreatesFrozen(
                 f"not deleted by its kill switches, and not proven deleted since: {what}",
-                "`orchestrate recover`, or `orchestrate teardown --all`, until it is proven gone",
+                "`orchestrate recover`, or `orchestrate teardown --all`, until it is proven deleted",
             )
 
     def granted(self, run_id: str) -> Attempt | None:

@@ -108,7 +108,8 @@ def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
 
     From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. No VM
     outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was proven before
-    its create, an instance's limit is part of it. One that was seen alive later did, and costs until it is proven gone.
+    its create, an instance's limit is part of it. One that was seen running later did, and costs until it is
+    proven deleted.
     """
     if attempt.state is AttemptState.SETTLED:
         return (attempt.settled_usd or ZERO) + attempt.storage_usd
@@ -127,7 +128,7 @@ def committed_usd(attempt: Attempt, now: datetime) -> Decimal:
 def outlived_sentence(attempt: Attempt, now: datetime) -> str:
     """What a VM that outlived its kill switches has cost: a reservation is to exclude that, so it is never hidden."""
     due = f"its kill switches should have deleted it by {attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
-    end = f"proven gone at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN gone"
+    end = f"proven deleted at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN deleted"
     cost = f"cost {usd(cost_so_far(attempt, now))}, reserved {usd(attempt.reserved_usd)}"
     return f"{NOT_IN_TIME}: {attempt.vm} in {attempt.zone}: {due}; {end}; {cost}"
 

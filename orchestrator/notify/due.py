@@ -56,7 +56,7 @@ def of_unproven(names: Sequence[str]) -> list[Notice]:
 
 
 def has_ended(runs: Sequence[Run]) -> bool:
-    """Whether every run is over, with its VMs proven gone."""
+    """Whether every run is over, with its VMs proven deleted."""
     return all(run.stage is Stage.DONE for run in runs)
 
 
@@ -95,7 +95,7 @@ def _cap(ledger: Ledger, key: str, what: str, used_usd: Decimal, cap_usd: Decima
 
 def _ended(ledger: Ledger, experiment: str, runs: Sequence[Run], spent_usd: Decimal) -> str:
     """The verdict on each pairing where there is one, how the runs ended, what they cost, and that nothing is left."""
-    lines = [f"{experiment} has ended; its VMs are proven gone; cost {usd(spent_usd)}", *_verdicts(ledger, runs)]
+    lines = [f"{experiment} has ended; its VMs are proven deleted; cost {usd(spent_usd)}", *_verdicts(ledger, runs)]
     if len(runs) <= FEW_RUNS:
         lines += [f"{_name(run)}: {run.state.value}" for run in runs]
     else:

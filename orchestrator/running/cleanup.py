@@ -45,7 +45,7 @@ log = logging.getLogger("orchestrate")
 
 @dataclass
 class TeardownReport:
-    """What was deleted, what is proven gone, and what is not. `unproven` empty means: nothing of ours bills."""
+    """What was deleted, what is proven deleted, and what is not. `unproven` empty means: nothing of ours bills."""
 
     ended: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ def _logged(do: Callable[[T], None]) -> Callable[[T], None]:
 
 
 def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proof | None:
-    """Of one thing; whatever goes wrong, the others are proven gone all the same. None where it had ended before."""
+    """Of one thing; whatever goes wrong, the others are proven deleted all the same. None where it had ended before."""
     try:
         return _Proof(vm, ended) if prove() else None
     except StillBilling as cause:
@@ -116,7 +116,7 @@ def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proo
 
 
 class Cleanup:
-    """Deletes what it is asked to, and reports what is proven gone and what is not. Raises nothing."""
+    """Deletes what it is asked to, and reports what is proven deleted and what is not. Raises nothing."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

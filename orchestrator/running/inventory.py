@@ -31,7 +31,7 @@ def list_service(services: Services, api: str) -> Listing:
     try:
         return services.vms[api].list_billable()
     except ApiDisabled:
-        # A settled one was proven gone when that could be looked at, or never created.
+        # A settled one was proven deleted when that could be looked at, or never created.
         if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
             raise
         return Listing((), ())
@@ -50,7 +50,7 @@ def list_all(services: Services) -> Listing:
 def silent_places(services: Services, look: Listing) -> tuple[str, ...]:
     """What did not answer and may hide something of ours.
 
-    A ledger that knows attempts knows where they are, and a settled one was proven gone when that could be looked at.
+    A ledger that knows attempts knows where they are, and a settled one was proven deleted when that could be seen.
     One that knows none may stand in for one that was lost: then anything may be anywhere.
     """
     attempts = services.ledger.attempts()

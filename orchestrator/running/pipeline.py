@@ -153,7 +153,7 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
 def _finish(ctx: RunContext) -> None:
     """The end; or the begin of the next attempt, where the deadline ended the run and more time was granted."""
     run, changes = ctx.run, dict[str, object]()
-    if run.error_code == StillBilling.__name__ and run.record is not None:  # not proven gone at first; now it is
+    if run.error_code == StillBilling.__name__ and run.record is not None:  # not proven deleted at first; now it is
         changes |= {"error": None, "error_code": None, "exit_code": 0}
     if run.state is not RunState.NOT_NEEDED:
         changes["state"] = _ended(changes.get("error_code", run.error_code))

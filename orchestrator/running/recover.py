@@ -1,4 +1,4 @@
-"""Reconciles ledger and cloud: unfinished runs resume or stop, everything else of ours is deleted and proven gone."""
+"""Reconciles ledger and cloud: unfinished runs resume or stop, everything else of ours is deleted, with proof."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from orchestrator.money.guard import cost_so_far
 
 @dataclass(frozen=True)
 class VmStatus:
-    """A VM that may exist: asked for and not proven gone. `left_s` is the time to its deadline, negative when late."""
+    """A VM that may exist: asked for and not proven deleted. `left_s` is the time to its deadline, negative if late."""
 
     name: str
     zone: Place

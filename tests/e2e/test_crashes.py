@@ -113,7 +113,7 @@ def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -
     os.kill(launched.pid, signal.SIGINT)
     done = orchestrate.finish(launched)
     assert done.code == 130, done.err
-    assert "proven gone" in done.err
+    assert "proven deleted" in done.err
     [after] = orchestrate.runs()
     assert (after.state, after.error_code) == (RunState.STOPPED, "Stopped")
     assert after.record is not None

@@ -51,7 +51,7 @@ def test_everything_holds(orchestrate: Orchestrate) -> None:
         tried, used, alone = sorted(ledger.attempts(), key=lambda attempt: attempt.billed_from or attempt.deadline)
     rows = {row["name"]: row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"}
     metered_s = (datetime.fromisoformat(rows[alone.vm]["to"]) - alone.deadline).total_seconds()
-    matched = re.search(r"gone (\d+\.\d) s after", found["deadline"][1])
+    matched = re.search(r"deleted (\d+\.\d) s after", found["deadline"][1])
     assert matched is not None, found
     assert 0 < metered_s <= float(matched[1]) + 0.1 <= KILL_SLACK_S
     assert Decimal(said["worst_case_usd"]) == sum(one.reserved_usd for one in (tried, used, alone))
@@ -85,7 +85,7 @@ def test_it_costs_no_more_than_is_said(orchestrate: Orchestrate) -> None:
 
 @pytest.mark.verify
 def test_ctrl_c_tears_down(orchestrate: Orchestrate) -> None:
-    """Once it is rented: torn down and proven gone, the second never rented, exit 130. Here what VMs get is JAX's."""
+    """Once it is rented: torn down and proven deleted, the second never rented, exit 130. Here VMs get JAX."""
     process = orchestrate.start(*LIVE, "--engine", "jax")
     orchestrate.wait_for_run(lambda run: run.spec.accelerator.name == ACCEL and run.stage is Stage.PROVISION)
     eventually(lambda: orchestrate.inventory("node"))

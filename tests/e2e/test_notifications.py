@@ -36,7 +36,7 @@ def test_the_end_is_told_once_although_the_launch_was_killed(orchestrate: Orches
     assert recovered.code == 0, recovered.err
     [message] = hook.taken
     assert message["title"] == "orchestrate: verdict (simulated)"
-    assert f"{run.experiment} has ended; its VMs are proven gone" in message["message"]
+    assert f"{run.experiment} has ended; its VMs are proven deleted" in message["message"]
     assert orchestrate.run("recover").code == 0
     assert len(hook.taken) == 1
     mine = (path for path in (orchestrate.home / "local").rglob("*") if path.is_file() and "cloud" not in path.parts)

@@ -70,7 +70,7 @@ def script(orchestrate: Orchestrate) -> Path:
 @pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_script_is_timed_on_two_accelerators_and_compared(orchestrate: Orchestrate, script: Path) -> None:
-    """Records with what ran and on what, results at home, a sentence with both times, a page; all VMs proven gone."""
+    """Records with what ran and on what, results at home, a sentence with both times, a page; VMs proven deleted."""
     requirements = str(script.parent / "venv" / "requirements.txt")
     asked = ("--epochs", "6", "--batch-size", "64", "--requirements", requirements, "--data", "data")
     launch = ("launch", "--accel", "v5litepod-4,l4", "--script", str(script), "--command", COMMAND, *asked)

@@ -94,7 +94,7 @@ def test_a_launch_is_watched_from_start_to_verdict(orchestrate: Orchestrate, pag
 
 @pytest.mark.verify
 def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) -> None:
-    """Each asks first, runs the command, and shows how it ended; the VM is proven gone."""
+    """Each asks first, runs the command, and shows how it ended; the VM is proven deleted."""
     launched = orchestrate.start("launch", *LONG, "--yes", "--json")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     page.click(f"#{run.id} summary")
@@ -106,7 +106,7 @@ def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) 
     )
     assert '"attempts": 2' in orchestrate.run("status", "--json").out
     page.click(f"#{run.id} .stop")
-    page.until("document.querySelector('.action.done pre')?.textContent.includes('is proven gone')")
+    page.until("document.querySelector('.action.done pre')?.textContent.includes('is proven deleted')")
     assert orchestrate.inventory("instance") == []
     assert orchestrate.finish(launched).code != 0
     page.until(f"document.querySelector('#{run.id}.{RunState.STOPPED.value}')")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,16 +41,18 @@ def served(routes: Iterable[Json]) -> dict[str, set[str]]:
 
 
 def table(found: Json) -> str:
-    """How many methods of each API are served, and which."""
-    rows: list[str] = []
-    titles: dict[str, list[str]] = {}
+    """How many methods of each API are served, and which: a row for each API, or for versions that serve the same."""
+    alike: dict[str, list[str]] = {}
     for api, ids in found.items():
         if ids:
-            all_ids = {method.id for method in methods(api)}
-            rows.append(f"| {_TITLES[api]} | {len(ids)} of {len(all_ids)} | {document(api)['revision']} |")
-            titles.setdefault(_by_resource(ids), []).append(_TITLES[api])
-    lists = [textwrap.fill(f"- {', '.join(of)}: {what}", 120, subsequent_indent="  ") for what, of in titles.items()]
-    return "\n".join(["| API | methods served | description |", "|---|---|---|", *rows, "", *lists, ""])
+            alike.setdefault(_by_resource(ids), []).append(api)
+    rows = [
+        f"| {', '.join(_TITLES[api] for api in apis)} "
+        f"| {', '.join(f'{len(found[api])} of {len({method.id for method in methods(api)})}' for api in apis)} "
+        f"| {', '.join(document(api)['revision'] for api in apis)} | {what} |"
+        for what, apis in alike.items()
+    ]
+    return "\n".join(["| API | methods served | description | which |", "|---|---|---|---|", *rows, ""])
 
 
 def _by_resource(ids: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ def notify(is_test: bool, as_json: bool) -> int:
     """Show where messages go and what they were about; with --test send one.
 
     Messages are sent at a verdict, a failure, a preemption, 50 and 90 % of a cap, and what a teardown could not prove
-    gone, by webhook, e-mail, Slack and more: docs/guide/notifications.md. --test exits with 1 if a service did not
+    deleted, by webhook, e-mail, Slack and more: docs/guide/notifications.md. --test exits with 1 if a service did not
     take it.
 
     \b

@@ -20,7 +20,7 @@ def recover(adopt: bool, as_json: bool) -> int:
     """Finish what a crash interrupted and delete what leaked.
 
     Unfinished runs that have a VM resume at their stage; runs without a VM, or interrupted by Ctrl-C, are stopped. VMs
-    of this ledger that belong to no run any more are deleted and proven gone; those of another ledger, as another
+    of this ledger that belong to no run any more are deleted, with proof; those of another ledger, as another
     machine's or one that was lost, are listed. Exits with 6 when something may still be billed (of another ledger: ten
     minutes after its deadline), or runs are open in other projects' ledgers, which it lists.
 

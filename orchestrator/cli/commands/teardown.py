@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.running.stages.context import Services
 
 
-@click.command(short_help="Delete VMs and prove them gone.")
+@click.command(short_help="Delete VMs, and prove it.")
 @click.argument("runs", nargs=-1, metavar="[RUN..]", shell_complete=completion.runs)
 @click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
 @click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @options.project_option
 @output.json_option
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
-    """Delete the VMs of runs (or everything) and prove them gone.
+    """Delete the VMs of runs (or everything) and prove that they are deleted.
 
-    Gone means: NOT_FOUND by name, and absent from a complete list of its zone. What another machine has just created
-    may not be in that list yet: only its own ledger knows. Exits with 6 and lists what could not be proven gone;
+    Proven means: NOT_FOUND by name, and absent from a complete list of its zone. What another machine has just created
+    may not be in that list yet: only its own ledger knows. Exits with 6 and lists what could not be proven deleted;
     with --all also runs that are open in other projects' ledgers, which it does not touch. Results are kept: buckets
     are deleted only with --buckets.
 
@@ -85,7 +85,7 @@ def _say(done: _Outcome, services: Services, chosen: Sequence[Run]) -> None:
             whose = f" of {', '.join(run.id for run in chosen)}: every VM and disk of theirs"
         elif done.others:
             whose = f" in project {services.project}{whose} there"
-        output.print_text(f"0 billable{whose} is proven gone")
+        output.print_text(f"0 billable{whose} is proven deleted")
     if chosen:
         say_unfinished(services, chosen)
     say_not_proven(done.others)
@@ -122,7 +122,7 @@ class _Outcome:
 
     def messages(self) -> Iterator[str]:
         report = self.report
-        yield from (f"proven gone: {name}" for name in report.ended)
+        yield from (f"proven deleted: {name}" for name in report.ended)
         yield from (f"NOT PROVEN, may still be billed: {name}" for name in self.unproven)
         yield from self.outlived
         for name in report.switches:

@@ -87,7 +87,7 @@ def warnings(found: Comparison, credit: Credit | None) -> Iterator[str]:
         less = sum((item.counted_usd - item.billed_usd for item in under), ZERO)
         yield (
             f"note: {len(under)} run(s) were billed more than 2 % below the ledger ({usd(less)} in all): it counts "
-            "from the last look before a VM ran to the proof that it is gone, so that it never counts too little"
+            "from the last look before a VM ran to the proof that it is deleted, so that it never counts too little"
         )
     stated = ZERO if credit is None else credit.spent_before_usd
     if found.others_usd > stated + CENT:

@@ -1,4 +1,4 @@
-"""How runs ended: failures, what is proven gone, cost, records. As text or JSON, and the exit code."""
+"""How runs ended: failures, what is proven deleted, cost, records. As text or JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _errors(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator[str]:
-    """What is proven gone, or that it is not."""
+    """What is proven deleted, or that it is not."""
     if left.names:
         yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names)}"
         return
@@ -185,7 +185,7 @@ def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator
     if on_hosts:
         yield f"teardown: {sum(on_hosts)} attempt(s) on your own machines: no process and no folder is left"
     if rented or (runs and not on_hosts):
-        proof = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of its zone)"
+        proof = f"{sum(rented)} VM(s) proven deleted (NOT_FOUND by name, absent from a complete list of its zone)"
         gone = proof if any(rented) else "no VM was created"
         yield f"teardown: {gone}; no VM or disk of {_named(runs)} is billed now"
 

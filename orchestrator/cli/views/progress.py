@@ -51,20 +51,20 @@ class LiveDisplay:
         differ = varied([run.spec for run in runs])
         self._names = {run.id: (name_of(run.spec, differ), run.spec.workload) for run in runs}
         self._groups_of = {run.id: run.spec.rented_as for run in runs}
-        self._lines: dict[str, str] = {}
+        self._told: dict[str, str] = {}  # the stage of each run's last line
         self.live = False
 
     def report(self, progress: Progress) -> None:
-        """Take in what a run does now; without a terminal, print a line when it is another step."""
+        """Take in what a run does now; without a terminal, print a line when it is in another stage."""
         with self._lock:
             progress = _with_last_figures(progress, self._latest.get(progress.run))
             self._latest[progress.run] = progress
             self._note_epoch(progress)
-            line = f"{progress.run} {progress.accelerator}: {progress.stage}: {progress.detail}{_figures(progress)}"
-            step = f"{progress.stage} {progress.detail} {progress.epoch}"
-            if not self.live and self._lines.get(progress.run) != step:
-                self._lines[progress.run] = step
-                output.say(line)
+            stage = _stage(progress) or WAITING
+            if not self.live and self._told.get(progress.run) != stage:
+                self._told[progress.run] = stage
+                figures = _figures(progress)
+                output.say(f"{progress.run} {progress.accelerator}: {progress.stage}: {progress.detail}{figures}")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As many columns as say something and have room; nothing in them is cut.

@@ -197,7 +197,7 @@ def local_cloud_missing(project: Project) -> None:
 
     if project.simulated and local_cloud(project, start=False) is None:
         left = [attempt.vm for attempt in project.ledger.attempts(unsettled=True) if attempt.billed_from]
-        unproven = f", and not proven gone: {', '.join(left)}; `orchestrate recover` finishes that"
+        unproven = f", and not proven deleted: {', '.join(left)}; `orchestrate recover` finishes that"
         output.say("the local cloud is not running" + (unproven if left else ": there are no local VMs"))
 
 

@@ -68,8 +68,8 @@ def _of_switches(services: Services, run: Run, attempt: Attempt, requested_at: d
 
 def _of_teardown(run: Run) -> _Check:
     if run.stage is Stage.DONE:
-        return "teardown", PASS, "proven gone: NOT_FOUND by name, and not in a complete list of its zone"
-    return "teardown", FAIL, f"not proven gone: {run.error or 'not reached'}"
+        return "teardown", PASS, "proven deleted: NOT_FOUND by name, and not in a complete list of its zone"
+    return "teardown", FAIL, f"not proven deleted: {run.error or 'not reached'}"
 
 
 def _of_boot(
@@ -140,7 +140,7 @@ def _of_left_alone(services: Services, run: Run, timed: Timed) -> _Check:
         return check, WARN, f"the VM was deleted {-timed.gone_s:.0f} s before its deadline, not by its kill switches"
     seen = "" if timed.present_s is None else f" (still there at {timed.present_s:+.1f} s)"
     verdict = PASS if timed.gone_s <= KILL_SLACK_S else FAIL
-    return check, verdict, f"left alone, the VM was proven gone {timed.gone_s:.1f} s after its deadline{seen}"
+    return check, verdict, f"left alone, the VM was proven deleted {timed.gone_s:.1f} s after its deadline{seen}"
 
 
 def _of_cost(services: Services, *runs: Run) -> _Check:

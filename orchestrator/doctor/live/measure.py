@@ -198,8 +198,9 @@ class _LeftAlone:
         self._timed = timed
 
     def watch(self, ctx: RunContext) -> None:
-        """Look until it is proven gone. Raises DeadlineReached then, as for any run that its deadline ends; CloudError
-        when it is still there when the weakest kill switch must have fired, and what looking raises.
+        """Look until it is proven deleted. Raises DeadlineReached then, as for any run that its deadline ends.
+
+        Raises CloudError when it is still there when the weakest kill switch must have fired, and what looking raises.
         """
         timed, deadline = self._timed, ctx.attempt.deadline
         left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
@@ -217,7 +218,7 @@ class _LeftAlone:
         try:
             ctx.services.wait_for(gone, "its deletion", left_s)
         except Unavailable as cause:
-            late = f"{ctx.attempt.vm} is not proven gone {KILL_SLACK_S} s after its deadline"
+            late = f"{ctx.attempt.vm} is not proven deleted {KILL_SLACK_S} s after its deadline"
             raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause
         raise DeadlineReached(f"its kill switches deleted {ctx.attempt.vm}, which was left alone on purpose")
 

@@ -128,7 +128,7 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
         return late
     if manifest is None:
         raise Unavailable(
-            f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone or of no use"
+            f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, was deleted or is of no use"
         )
     return manifest
 

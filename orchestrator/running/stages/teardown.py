@@ -23,14 +23,14 @@ from orchestrator.running.watch import hiding
 
 
 def teardown(ctx: RunContext) -> None:
-    """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven gone.
+    """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven deleted.
 
     More time that was granted, and is needed now, stays reserved.
     """
     ctx.show("deleting")
     run, ledger = ctx.run, ctx.services.ledger
     end_attempts(ctx.services, run, but=ledger.granted(run.id) if run.lacks_time else None)
-    ctx.show("proven gone")
+    ctx.show("proven deleted")
 
 
 def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> None:
@@ -48,7 +48,7 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
 
 
 def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
-    """Write that an attempt is proven gone; once none of its run is open, nothing takes the run's key any more."""
+    """Write that an attempt is proven deleted; once none of its run is open, nothing takes the run's key any more."""
     ended = services.ledger.update_attempt(attempt.run, attempt.number, **settled)
     with suppress(OrchestratorError):
         remove_key(services, services.ledger.run(attempt.run))
@@ -63,7 +63,7 @@ def remove_key(services: Services, run: Run) -> None:
 
 
 def ask_to_go(services: Services, attempt: Attempt) -> None:
-    """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven gone.
+    """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven deleted.
 
     Proves nothing and raises nothing: `end_attempt` asks again. Nothing is sent for an attempt that has asked for no
     VM, or is settled; nor for one that bills nothing any more, whose end can wait for its proof.
@@ -80,7 +80,7 @@ def ask_to_go(services: Services, attempt: Attempt) -> None:
 def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> None:
     """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
 
-    From then on it is charged until it is proven gone, and nothing new is rented. Raises nothing.
+    From then on it is charged until it is proven deleted, and nothing new is rented. Raises nothing.
     """
     if asked_at <= attempt.deleted_by or not attempt.zone.is_rented:
         return
@@ -90,8 +90,8 @@ def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> N
         if before.outlived_at is None:
             run = services.ledger.run(attempt.run)
             due = f"{attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
-            what = f"{attempt.vm} is alive: its kill switches should have deleted it by {due}"
-            note = Note(f"{what}; it costs until it is proven gone, whatever was reserved")
+            what = f"{attempt.vm} is still running: its kill switches should have deleted it by {due}"
+            note = Note(f"{what}; it costs until it is proven deleted, whatever was reserved")
             services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
 
 
@@ -159,7 +159,7 @@ def _write_tombstone(services: Services, attempt: Attempt) -> None:
 
 
 def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
-    """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
+    """Remove the switches of a VM that is proven deleted. Raises StillBilling for what stays: a job costs a little."""
     for switch in services.switches_for(services.ledger.run(attempt.run).spec):
         try:
             switch.disarm(ref)

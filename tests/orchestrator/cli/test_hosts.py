@@ -97,7 +97,7 @@ def test_nothing_is_left_to_do_for_a_run_that_has_ended(run_cli: Shell, own: Wor
 def test_more_time_for_a_run_that_has_ended_begins_at_once_or_reserves_nothing(
     run_cli: Shell, own: World, how: str
 ) -> None:
-    """The rows of docs/money.md: only the deadline's end is undone, and is driven to another end by this command."""
+    """As docs/money.md says: only the deadline's end is undone, and is driven to another end by this command."""
     run_id = _ended(own, how)
     done = run_cli("extend", run_id, "--hours", "1", "--yes", "--json")
     numbers, run = [attempt.number for attempt in own.ledger.attempts(run_id)], own.ledger.run(run_id)

@@ -53,7 +53,7 @@ def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: 
     before = _ledger_file(cloud).read_bytes()
     torn_down = cloud("teardown", "--all")
     listed = "every VM and disk of ours that the ledger or the cloud lists"
-    here = f"0 billable in project local-project: {listed} there is proven gone\n"
+    here = f"0 billable in project local-project: {listed} there is proven deleted\n"
     assert (torn_down.exit, torn_down.stdout) == (6, here)
     assert torn_down.stderr.endswith(f"{NOT_PROVEN}  next: `{COMMAND}`\n")
     open_run = {"run": "r-cccccc", "state": "active", "since": "2026-11-02T12:00:00+00:00"}
@@ -72,7 +72,7 @@ def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: 
     ledger.update_run("r-cccccc", state="stopped")
     ledger.close()
     torn_down = cloud("teardown", "--all")
-    assert (torn_down.exit, torn_down.stdout) == (0, f"0 billable: {listed} is proven gone\n")
+    assert (torn_down.exit, torn_down.stdout) == (0, f"0 billable: {listed} is proven deleted\n")
     done = cloud("recover", "--json")
     assert (done.exit, done.json["other_ledgers"]) == (0, [])
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
+from orchestrator.cli import output
 from orchestrator.cli.views.conclusion import conclude
 from orchestrator.cli.views.progress import LiveDisplay
 from orchestrator.domain.runs import Run, RunState, Stage
@@ -138,6 +139,22 @@ def test_live_table_says_how_long_and_how_much_of_the_cap(world: World) -> None:
         console.print(display)
         head, _, row, total = console.file.getvalue().splitlines()[-4:]
         assert (detail in row, "left" in head) == (True, False)
+
+
+def test_without_a_terminal_a_run_has_a_line_a_stage(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it does in it: the files that it fetches are not listed."""
+    [run] = world.admit("t4")
+    output.stderr.cache_clear()  # it has the stream of the test before
+    display = LiveDisplay([run])
+    doing = {Stage.PROVISION: ("waiting for quota", "creating", "proving"), Stage.COLLECT: ("fetching a", "fetching b")}
+    for stage, details in doing.items():
+        for detail in details:
+            display.report(Progress(run.id, "t4", stage, detail))
+    output.stderr.cache_clear()
+    assert [line.partition(", cost")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"{run.id} t4: {line}"
+        for line in ("provision: waiting for quota", "provision: creating", "collect: fetching a")
+    ]
 
 
 def test_live_table_has_no_column_without_a_figure(world: World) -> None:

@@ -91,7 +91,7 @@ def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world
     """As late as the weakest of them may be, and not a look later."""
     run, found = _leave_alone(world, "t4", broken=True)
     assert found.verdict is Verdict.FAIL
-    assert f"is not proven gone {KILL_SLACK_S} s after its deadline" in found.fact
+    assert f"is not proven deleted {KILL_SLACK_S} s after its deadline" in found.fact
     assert world.alive == 0
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.gone_at is not None

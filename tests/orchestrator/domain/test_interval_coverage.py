@@ -1,4 +1,4 @@
-"""What docs/comparing.md says of intervals in noise that is not normal, and of orders that let a drift in. Seeded."""
+"""What docs/evidence.md says of intervals in noise that is not normal, and of orders that let a drift in. Seeded."""
 
 from __future__ import annotations
 

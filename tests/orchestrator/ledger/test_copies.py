@@ -49,7 +49,7 @@ def _copy(world: World) -> Path:
 
 
 def test_a_copy_rents_nothing_and_leaves_what_the_original_drives(world: World) -> None:
-    """Its `recover` lists it as not proven gone; what is to be deleted the user says."""
+    """Its `recover` lists it as not proven deleted; what is to be deleted the user says."""
     run = _rented(world)
     copy, plan = _copy(world), world.plan("t4")
     with _opened(copy) as ledger:

@@ -96,7 +96,9 @@ def test_what_it_cost_until_it_is_proven_gone_is_spent(
     if end is not _recover:  # what it drives to its end is said with the run
         said = _said(world, report)
         assert f"cost ${spent:.2f}, reserved ${attempt.reserved_usd:.2f}" in said
-    [event] = [one for one in world.ledger.events(run.id) if "is alive: its kill switches should have" in one.message]
+    [event] = [
+        one for one in world.ledger.events(run.id) if "is still running: its kill switches should have" in one.message
+    ]
     assert event.attempt == 1
 
 
@@ -164,7 +166,7 @@ def test_nor_is_one_that_does_not_fit_into_its_launchs_cap_any_more(world: World
 
 
 def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> None:
-    """It is proven gone then: its own money is no reason to freeze its own replacement."""
+    """It is proven deleted then: its own money is no reason to freeze its own replacement."""
     world.gpu.delete_s = 0
     [run] = world.admit("t4")
     provision(RunContext(world.services, run.id, world.progress.append, world.stop))
@@ -196,7 +198,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
     _late(world, attempt)
     world.tpu.fail("delete", times=10**6)
     report = _teardown_all(world)
-    assert "NOT PROVEN gone" in _said(world, report)
+    assert "NOT PROVEN deleted" in _said(world, report)
     assert any(attempt.vm in name for name in report.unproven)
     ledger = Ledger(world.home / "ledger.db", simulated=True)
     [alive] = ledger.outlived(unsettled=True)

@@ -57,7 +57,7 @@ def test_what_has_happened_is_told_once_by_whoever_looks(ledger: Ledger, hook: W
     assert message["title"] == "orchestrate: failure and verdict (simulated)"
     assert message["type"] == "failure"
     assert "r-bbbbbb t4 failed: TrainingFailed" in message["message"]
-    assert f"{FIRST} has ended; its VMs are proven gone; cost $1.28" in message["message"]
+    assert f"{FIRST} has ended; its VMs are proven deleted; cost $1.28" in message["message"]
     assert ledger.watched() == []
     with notifier(ledger, hook, clock).watching([FIRST]):
         pass

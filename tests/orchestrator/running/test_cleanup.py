@@ -276,7 +276,7 @@ def test_whoever_watches_sees_that_a_vm_is_deleted_and_then_that_it_is_gone(worl
     """Deleting takes minutes: before them, not only afterwards."""
     world.launch("t4")
     shown = [one.detail for one in world.progress if one.stage is Stage.TEARDOWN]
-    assert shown == ["deleting", "proven gone"]
+    assert shown == ["deleting", "proven deleted"]
 
 
 def test_a_vm_that_leaked_and_cannot_be_deleted_is_named(world: World) -> None:

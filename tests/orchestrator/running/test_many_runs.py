@@ -90,7 +90,7 @@ def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, coun
         eventually(
             lambda: driving.done() or any("new attempt" in str(one.message) for one in world.ledger.events(runs[1].id))
         )
-        world.gpu.unreachable.clear()  # nothing can be proven gone before
+        world.gpu.unreachable.clear()  # nothing can be proven deleted before
         ended = driving.result(timeout=PATIENCE_S)
     assert [run.id for run in ended if run.preemptions] == [runs[1].id]
     assert {run.state for run in ended} == {RunState.SUCCEEDED}

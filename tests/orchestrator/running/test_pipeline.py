@@ -251,7 +251,7 @@ def test_an_attempt_whose_job_was_refused_everywhere_settles(world: World) -> No
 
 
 def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:
-    """It stands while the VM lives, also when the VM cannot be proven gone, and goes with the proof."""
+    """It stands while the VM lives, also when the VM cannot be proven deleted, and goes with the proof."""
     [run] = world.admit()
     provision(RunContext(world.services, run.id, world.progress.append, world.stop))
     [ref] = world.tpu.alive()

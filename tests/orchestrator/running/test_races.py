@@ -324,7 +324,7 @@ def test_money_of_an_attempt_goes_to_the_next_one_and_nobody_takes_it_in_between
 
 
 def test_an_attempt_that_nothing_can_follow_is_settled_all_the_same(world: World) -> None:
-    """What its scheduler job cost leaves too little for the next zone: refused, proven gone, and nothing stays held."""
+    """What its scheduler job cost leaves too little for the next zone: refused, proven deleted, and nothing stays."""
     [run] = world.admit()
     world.ledger.set_credit(Credit(amount_usd=world.ledger.committed_usd(), stated_at=world.clock.now()))
     world.tpu.capacity[run.spec.zones[0]] = False

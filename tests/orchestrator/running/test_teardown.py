@@ -163,7 +163,7 @@ def test_attempts_of_runs_that_are_over_are_ended_together(world: World, cloud: 
 class Together(Asked):
     """The first look at a VM, and the first requests to delete what was listed, wait until all are there.
 
-    Where one is proven gone after the other, the first waits in vain.
+    Where one is proven deleted after the other, the first waits in vain.
     """
 
     def __init__(self, world: World) -> None:
@@ -262,7 +262,7 @@ print(len({thread for _, thread in done}))
 
 
 def test_an_unexpected_error_of_one_vm_keeps_no_other_from_being_deleted(world: World) -> None:
-    """Nor the command from saying which one is not proven gone."""
+    """Nor the command from saying which one is not proven deleted."""
     first, second = world.admit(repeats=2)
     for run in (first, second):
         provision(RunContext(world.services, run.id, world.progress.append, world.stop))

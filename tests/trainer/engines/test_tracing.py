@@ -20,7 +20,7 @@ WORKLOADS = (
     *("cats-vs-dogs", "flowers", "mnist-cnn", "mnist-mlp", "mnist-official", "ucf101"),
     *("transformer-lm:heads=2,layers=1,width=16", "bert-base:heads=2,layers=1,width=16"),
 )
-"""All but resnet50, which takes minutes here; it was traced and compiled by hand (docs/measuring.md)."""
+"""All but resnet50, which takes minutes here; it was traced and compiled by hand."""
 
 PROGRAMS = """
 import json, sys

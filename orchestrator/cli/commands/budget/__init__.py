@@ -186,7 +186,7 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     if (frozen := ledger.frozen()) is not None:
         yield from frozen_lines(frozen)
     for attempt in overdue(ledger, now):
-        yield f"may still bill: {attempt.vm} in {attempt.zone}, past its deadline; `orchestrate recover` proves it gone"
+        yield f"may still bill: {attempt.vm} in {attempt.zone}, past its deadline; `orchestrate recover` deletes it"
     for attempt in ledger.outlived():
         yield outlived_sentence(attempt, now)
     runs = run_sums(ledger, now, newest)

@@ -1,4 +1,4 @@
-"""`gcloud` against the local cloud, with the environment that `cloud env` prints; all commands: docs/gcloud.md."""
+"""`gcloud` against the local cloud, with the environment that `cloud env` prints; all: benchmarks/gcloud_table.py."""
 
 from __future__ import annotations
 

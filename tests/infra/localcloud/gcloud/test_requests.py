@@ -1,4 +1,4 @@
-"""Requests as gcloud writes them, which Google's Python clients never send; all commands are in docs/gcloud.md."""
+"""Requests as gcloud writes them, which Google's Python clients never send; more in benchmarks/gcloud_table.py."""
 
 from __future__ import annotations
 
