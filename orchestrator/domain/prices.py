@@ -130,6 +130,20 @@ class RatePart:
 
 
 @dataclass(frozen=True)
+class SideRates:
+    """The prices of what an attempt uses besides its VM, as they were when its money was reserved.
+
+    USD per GiB-month stored, per thousand operations of class A and B, per GiB sent to the internet, per job and month.
+    """
+
+    storage: Price
+    class_a: Price
+    class_b: Price
+    egress: Price
+    job: Price
+
+
+@dataclass(frozen=True)
 class FetchedPrices:
     """Today's prices, of kind live; what has none, each with its reason; and how many entries were looked at."""
 
@@ -140,6 +154,8 @@ class FetchedPrices:
 
 NOT_RENTED = Rate(ZERO, ZERO, PriceKind.OWNED.value, ("not rented",), None)
 """Your own machine: whatever it costs, none of it is paid from the credit."""
+_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
+_NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
 
 
 def region_of(zone: str) -> str:
@@ -247,6 +263,21 @@ class PriceBook:
             disk, gib = self.price("disk", kind, zone), gib * accelerator.nodes
             parts.append(RatePart("disk", kind, gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
+
+    def side_rates(self, accelerator: Accelerator, zone: str) -> SideRates:
+        """Look up the prices in the region of `zone`, where the bucket is too; your own machine uses none.
+
+        Raises UnknownPrice, StalePrice or WrongPrice.
+        """
+        if not accelerator.is_rented:
+            return _NO_SIDE_RATES
+        return SideRates(
+            storage=self.price("storage", "standard", zone),
+            class_a=self.price("operations", "class-a", zone),
+            class_b=self.price("operations", "class-b", zone),
+            egress=self.price("egress", "internet", zone),
+            job=self.price("scheduler", "job", zone),
+        )
 
     def in_zone(self, kind: str, name: str, zone: str, terms: Provisioning) -> Price:
         """The price of something that only some zones of a region offer. Raises as `price` does."""

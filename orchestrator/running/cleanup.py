@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.domain.cost import Usage, side_lines, total_usd
+from orchestrator.domain.cost import Usage, side_cost_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
@@ -187,8 +187,8 @@ class Cleanup:
         attempt, run = self._services.ledger.attempt(taken.run, taken.number), self._services.ledger.run(taken.run)
         if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
             return {}
-        left = Usage(0, 0, 0, 0, 0, JOB_DAYS * scheduler_jobs(run.spec.accelerator))
-        return {"storage_usd": total_usd(side_lines(attempt.side_rates, left))}
+        left = Usage(job_days=JOB_DAYS * scheduler_jobs(run.spec.accelerator))
+        return {"side_cost_usd": side_cost_usd(attempt.side_rates, left)}
 
     def stop_again(self, runs: Sequence[Run]) -> None:
         """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""

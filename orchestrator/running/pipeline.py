@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
     LedgerTrouble,
     NoCapacity,
@@ -56,12 +57,8 @@ def reserve_first(ctx: RunContext) -> None:
     services, run, now = ctx.services, ctx.run, ctx.now()
     latest = run.spec.latest_end(now)
     credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
-
-    def make(number: int) -> Attempt:
-        return make_attempt(
-            run, number, quote_for(run.spec, run.spec.zones[0], services.prices), now, services.ledger.id
-        )
-
+    quote = quote_for(run.spec, run.spec.zones[0], services.prices)
+    make = partial(make_attempt, run, quote=quote, now=now, ledger_id=services.ledger.id)
     services.ledger.admit_attempt(run.id, make, credit)
 
 
@@ -234,15 +231,12 @@ def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **change
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
     services, run = ctx.services, ctx.run
     spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
-
-    def make(number: int) -> Attempt:
-        quote = quote_for(spec, zone, services.prices)
-        return make_attempt(run, number, quote, ctx.now(), services.ledger.id, queued=queued)
-
     try:
         ctx.check_stop()
         settled = prove_ended(services, ctx.attempt)
         credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now(), but=ctx.attempt)
+        quote = quote_for(spec, zone, services.prices)
+        make = partial(make_attempt, run, quote=quote, now=ctx.now(), ledger_id=services.ledger.id, queued=queued)
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         fail(ctx, cause)

@@ -296,7 +296,7 @@ class Campaign:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was refused and settled at ${settled}")
         if metered > settled + LAST_DIGIT_USD:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was settled at ${settled} and metered at ${metered}")
-        used = settled + attempt.storage_usd
+        used = settled + attempt.side_cost_usd
         if used > attempt.reserved_usd:
             what = f"{attempt.vm} was settled at ${used} of a reservation of ${attempt.reserved_usd}"
             self.judge.violated(Rule.SETTLED, what)

@@ -29,7 +29,6 @@ from orchestrator.domain import names, quote
 from orchestrator.domain.runs import Attempt
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import RunTable, _attempt_row
-from orchestrator.money import guard
 from orchestrator.running import cleanup, inventory, pipeline, run_folder
 from orchestrator.running.stages import collect, provision, teardown
 from tests.simulation.judge import Rule
@@ -122,7 +121,7 @@ BUGS = (
          (provision._wait_until_ready, "return vm if", "return (ctx.update_attempt(billed_from=ctx.now()), vm)[1] if")),
     _bug("slack-not-billed", 8, (Attempt.billed_until, "self.deleted_by", "self.deadline")),
     _bug("refused-still-billed", 31,
-         (guard.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),
+         (Attempt.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),
     _bug("settled-opened-again", 360,
          (RunTable._change_attempt, 'before.state is AttemptState.SETTLED and "state" in changes', "False")),
     _bug("rounded-down", 41, (_attempt_row, "rounding=ROUND_UP", 'rounding="ROUND_DOWN"')),

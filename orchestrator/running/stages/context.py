@@ -20,7 +20,6 @@ from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunSta
 from orchestrator.errors import LedgerTrouble, NotFound, Preempted, Stopped, Unavailable, VmDeleted
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far
 from orchestrator.notify.notifier import Notifier
 from orchestrator.ports import (
     Clock,
@@ -339,7 +338,7 @@ class RunContext:
     def cost_usd(self) -> Decimal:
         """What the run's VMs have cost up to now."""
         attempts = self.services.ledger.attempts(self.run_id)
-        return sum((cost_so_far(attempt, self.now()) for attempt in attempts), Decimal(0))
+        return sum((attempt.cost_so_far(self.now()) for attempt in attempts), Decimal(0))
 
 
 def already_stopped() -> threading.Event:

@@ -28,7 +28,7 @@ from orchestrator.errors import (
     ZoneRefusal,
 )
 from orchestrator.ledger.events import CreateIntended, CreateRequested, SwitchProven, VmReady
-from orchestrator.money.guard import cost_so_far, credit_for
+from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.run_folder import ensure_key
@@ -323,7 +323,7 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
             why = f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}"
             with suppress(OrchestratorError):
                 why += f"; {problem}" if (problem := switch.problem(vm)) else ""
-            at_most = usd(cost_so_far(ctx.attempt, ctx.now()))
+            at_most = usd(ctx.attempt.cost_so_far(ctx.now()))
             raise KillSwitchNotArmed(why, f"the VM is torn down; it has cost {at_most} until now") from cause
         ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

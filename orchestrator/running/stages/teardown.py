@@ -8,14 +8,13 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.cost import side_cost_usd
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.quote import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
-from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.run_folder import key_path
 from orchestrator.running.stages.context import RunContext, Services
@@ -148,7 +147,7 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     ended = services.ledger.attempt(attempt.run, attempt.number)
     if ended.state is AttemptState.SETTLED:
         return _charged_late(services, ended) if came_late else {}
-    return _settled(services, ended, cost_so_far(ended, services.clock.now()))
+    return _settled(services, ended, ended.cost_so_far(services.clock.now()))
 
 
 def _write_tombstone(services: Services, attempt: Attempt) -> None:
@@ -209,7 +208,7 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
 def _charged_late(services: Services, attempt: Attempt) -> Changes:
     """What a VM cost at most that came when its attempt was settled, and is gone now."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
-    usd = max(attempt.settled_usd or ZERO, cost_so_far(replace(attempt, state=AttemptState.DELETING), now))
+    usd = max(attempt.settled_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
     what = f"{attempt.vm} came after its attempt was settled at ${attempt.settled_usd}: it has cost ${usd} at most"
     with suppress(OrchestratorError):
         services.ledger.log(now, run.id, attempt.number, run.stage, Note(what))
@@ -302,5 +301,5 @@ def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
         "state": AttemptState.SETTLED,
         "gone_at": now,
         "settled_usd": vm_usd,
-        "storage_usd": total_usd(side_lines(attempt.side_rates, used)),
+        "side_cost_usd": side_cost_usd(attempt.side_rates, used),
     }

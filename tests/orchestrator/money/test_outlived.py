@@ -14,7 +14,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, R
 from orchestrator.errors import CreatesFrozen, OverCap
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, outlived_sentence, stated_credit
+from orchestrator.money.guard import credit_or_refuse, money_view, outlived_sentence, stated_credit
 from orchestrator.ports import Vm, VmRef, VmState
 from orchestrator.running.cleanup import TeardownReport
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
@@ -203,7 +203,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
     ledger.close()
     for hours in (0, 5):  # also when nobody looks
         world.clock.advance(hours * 3600)
-        assert _books(world) == (0, cost_so_far(alive, world.clock.now()))
+        assert _books(world) == (0, alive.cost_so_far(world.clock.now()))
     assert _books(world)[1] >= alive.rate.cost_usd(9 * 3600)
     with pytest.raises(CreatesFrozen, match=attempt.vm) as refused:
         world.admit()

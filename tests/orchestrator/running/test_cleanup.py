@@ -167,7 +167,7 @@ def test_a_job_that_a_driver_may_still_make_is_paid_for(world: World, is_driven:
         teardown_all(world.services, buckets=False)
     attempt = world.ledger.attempt(run.id, 1)
     assert (attempt.state, attempt.settled_usd) == (AttemptState.SETTLED, 0)
-    assert attempt.storage_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
+    assert attempt.side_cost_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
 
 
 def test_a_switch_that_cannot_be_removed_is_no_proof(world: World) -> None:
