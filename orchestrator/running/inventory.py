@@ -11,7 +11,6 @@ from orchestrator.domain.runs import AttemptState, Run
 from orchestrator.errors import ApiDisabled, CreatesFrozen, OrchestratorError
 from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
-from orchestrator.running.watch import hiding
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
 
@@ -56,7 +55,7 @@ def silent_places(services: Services, look: Listing) -> tuple[str, ...]:
     attempts = services.ledger.attempts()
     if not attempts:
         return tuple(look.unreachable)
-    return hiding(look, {attempt.zone for attempt in attempts if attempt.state is not AttemptState.SETTLED})
+    return look.silent_at({attempt.zone for attempt in attempts if attempt.state is not AttemptState.SETTLED})
 
 
 def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
@@ -123,7 +122,7 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
     if runs is not None:
         ids = {run.id for run in runs}
         found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = hiding(look, {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids})
+        silent = look.silent_at({attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids})
     return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
 
 

@@ -110,7 +110,7 @@ def _line_up(ctx: RunContext) -> None:
     """To start in the order in which the runs begin; one whose VM may be billed already, after a crash, goes first."""
     run = ctx.run
     billed = run.attempt > 0 and ctx.attempt.billed_from is not None
-    ctx.services.watch.queue_to_start(run.id, at_once=billed)
+    ctx.services.shared.starts.queue_to_start(run.id, at_once=billed)
 
 
 def _allow_files(count: int) -> int:

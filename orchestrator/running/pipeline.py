@@ -64,7 +64,7 @@ def reserve_first(ctx: RunContext) -> None:
 
 def drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
-    watch = ctx.services.watch
+    shared = ctx.services.shared
     try:
         while True:
             try:
@@ -76,11 +76,12 @@ def drive_locked(ctx: RunContext, stages: Stages) -> Run:
             run = ctx.run
             if run.stage is Stage.DONE or ctx.stop.is_set():
                 return run  # the other process stops it: it reads the request in the ledger
-            watch.has_started(ctx.run_id)  # that process starts it
+            shared.starts.has_started(ctx.run_id)  # that process starts it
             ctx.show("driven by another orchestrate process")
             ctx.services.clock.sleep(ctx.services.pace.poll_s)
     finally:
-        watch.is_over(ctx.run_id)
+        shared.starts.is_over(ctx.run_id)
+        shared.quota.leave(ctx.run_id)
 
 
 def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
@@ -114,16 +115,16 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
 
 def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
     """Only so many runs start at once. Raises Stopped."""
-    watch = ctx.services.watch
+    starts = ctx.services.shared.starts
     if stage not in (Stage.PROVISION, Stage.PREPARE):
-        watch.has_started(ctx.run_id)
+        starts.has_started(ctx.run_id)
         return
     if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
         wait_for_quota(ctx)
-    watch.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
-    if not watch.may_start(ctx.run_id):
+    starts.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
+    if not starts.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
-    while not watch.may_start(ctx.run_id):
+    while not starts.may_start(ctx.run_id):
         ctx.sleep(ctx.services.pace.poll_s)
 
 
@@ -211,7 +212,7 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
     if others := others_that_fill(ctx, full, since):
         ctx.log(QuotaAwaited(others))
-        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, others_in_use(ctx))
+        ctx.services.shared.quota.is_full(ctx.run.spec.rented_as, ctx.run_id, others_in_use(ctx))
         _new_attempt(ctx, zones[0])
         return
     fail(ctx, cause if len(refused) == 1 else no_zone_left(ctx, refused))

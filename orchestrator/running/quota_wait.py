@@ -17,13 +17,13 @@ def wait_for_quota(ctx: RunContext) -> None:
 
     Raises Stopped; NoZoneLeft when none in line was let in by the time at which the VMs ahead must have been deleted.
     """
-    watch, name = ctx.services.watch, ctx.run.spec.rented_as
+    shared, name = ctx.services.shared, ctx.run.spec.rented_as
     shown = False
-    while not watch.has_quota(name, ctx.run_id, lambda: others_in_use(ctx)):
-        if ctx.now() > watch.quota_until(name, lambda: _latest_end(ctx)):
+    while not shared.quota.lets_in(name, ctx.run_id, lambda: others_in_use(ctx)):
+        if ctx.now() > shared.quota.until(name, lambda: _latest_end(ctx)):
             why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
             raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.attempt.zone: why})
-        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
+        shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
         if not shown:
             ctx.show("waiting for quota that other runs use")
         shown = True
@@ -51,7 +51,7 @@ def _others(ctx: RunContext) -> list[Attempt]:
 
     Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
     """
-    ended, now = ctx.services.watch.ended(), ctx.now()
+    ended, now = ctx.services.shared.starts.ended(), ctx.now()
     asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
     there = [one for one in ctx.services.ledger.attempts(unsettled=True) if one.state in asked]
     return _of_kind(ctx, [one for one in there if one.deleted_by > now and one.run not in ended])

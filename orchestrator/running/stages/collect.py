@@ -74,7 +74,7 @@ def collect(ctx: RunContext) -> None:
     Raises Unavailable when no manifest appears in time, or none can come any more; BadArtifact when a file is not what
     the manifest says.
     """
-    with ctx.services.watch.following():
+    with ctx.services.shared.crowd.following():
         if ctx.stop.is_set():
             _wait_until_all_are_told(ctx)
         _collect(ctx)
@@ -82,10 +82,10 @@ def collect(ctx: RunContext) -> None:
 
 def _wait_until_all_are_told(ctx: RunContext) -> None:
     """Where many runs are stopped together, all are asked to stop before any waits with the little patience of then."""
-    watch = ctx.services.watch
+    stops = ctx.services.shared.stops
     with suppress(Unavailable):
         ctx.services.wait_for(
-            lambda: watch.all_told(ctx.stop) or None,
+            lambda: stops.all_told(ctx.stop) or None,
             "the stop of the other runs",
             min(TELLING_TIMEOUT_S, _left_s(ctx)),
             most_poll_s=1.0,
@@ -96,7 +96,7 @@ def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
     """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
     services = ctx.services
     place = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/*.json")
-    return services.watch.objects(services.store, place, services.clock, age_s)
+    return services.shared.lists.objects(services.store, place, services.clock, age_s)
 
 
 def _collect(ctx: RunContext) -> None:
@@ -114,7 +114,8 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
 
     def come() -> tuple[Manifest | None] | None:
         over = uploads.never_come({0})
-        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if ctx.services.watch.is_crowded and not over else {}
+        by_list = ctx.services.shared.crowd.is_crowded and not over
+        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if by_list else {}
         if listed and f"{ctx.results}/{MANIFEST}" not in listed:
             return None
         manifest = read_manifest(ctx)  # after that was asked, so that none comes in between
@@ -149,12 +150,12 @@ class _Uploads:
         A run that is to stop asks once, and not at all among many: a session may be waited for longer than the
         patience of then. Many others ask in turns.
         """
-        clock, watch = self._ctx.services.clock, self._ctx.services.watch
+        clock, crowd = self._ctx.services.clock, self._ctx.services.shared.crowd
         asked = sorted(set(missing) - self._over)
-        if clock.monotonic() < self._ask_at or not asked or (watch.is_crowded and self._ctx.is_to_stop):
+        if clock.monotonic() < self._ask_at or not asked or (crowd.is_crowded and self._ctx.is_to_stop):
             return self._over
-        if watch.is_crowded and not self._has_turn:
-            self._ask_at, self._has_turn = watch.early_turn(clock.monotonic()), True
+        if crowd.is_crowded and not self._has_turn:
+            self._ask_at, self._has_turn = crowd.early_turn(clock.monotonic()), True
             return self.never_come(missing)
         links = [self._links.setdefault(worker, Link(self._ctx, worker)) for worker in asked]
         try:

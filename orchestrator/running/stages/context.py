@@ -33,8 +33,8 @@ from orchestrator.ports import (
     VmState,
 )
 from orchestrator.running.run_folder import key_path, log_copy, run_folder
+from orchestrator.running.shared_by_runs import SharedByRuns
 from orchestrator.running.waiting import T, Waits, wait_for
-from orchestrator.running.watch import Watch
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -91,7 +91,7 @@ class Services:
     payload: Callable[[], Payload]
     pace: Pace
     parallel_runs: int = 1
-    watch: Watch = field(default_factory=Watch)
+    shared: SharedByRuns = field(default_factory=SharedByRuns)
     upload_threads: int = 1
     proofs_at_once: int = 1
     waits: Waits = field(default_factory=Waits)

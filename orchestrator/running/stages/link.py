@@ -21,7 +21,6 @@ from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import Ended, RunnerStatus
 from orchestrator.running.stages.prepare import open_shell
-from orchestrator.running.watch import HEARTBEAT_LOST_S
 
 _COMMAND_TIMEOUT_S = 60.0
 _STATUS_BYTES = 2**19
@@ -32,6 +31,8 @@ _ANSWERS_BYTES, _ANSWERS_BYTES_PER_S = 2**19, 1536
 """What all answers may have besides; with the short ones less than what is reserved for them (`quote.usage`)."""
 _PIECE_LETTERS = 2**14
 """A piece that is the end of the log is shorter, as a rule: so a VM cannot be asked on and on without a pause."""
+HEARTBEAT_LOST_S = 90.0
+"""A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
 _HURRIED_TIMEOUT_S = 10.0
 """The same once the run is to stop: with the connection, less than the patience of then."""
 
@@ -140,7 +141,7 @@ class Link:
             except Unavailable:  # the session broke, or was closed because another worker failed
                 self.close()
                 self._ask_to_stop()
-            if self._ctx.services.watch.is_crowded:
+            if self._ctx.services.shared.crowd.is_crowded:
                 self.close()
             else:
                 self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)

@@ -125,7 +125,7 @@ def _validate(ctx: RunContext) -> None:
             ctx.provider.validate(_spec(ctx))
         except HostBusy as cause:
             ctx.show(cause.sentence)
-            ctx.services.watch.has_started(ctx.run_id)  # whoever waits keeps no other from starting
+            ctx.services.shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other from starting
             ctx.sleep(ctx.watch_s)
         else:
             return
@@ -228,7 +228,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             return None
         vm = _look(ctx, patience)
         if vm is not None and vm.state is VmState.QUEUED:
-            look_at_s = services.watch.next_look_in_queue(services.clock.monotonic())
+            look_at_s = services.shared.crowd.next_look_in_queue(services.clock.monotonic())
         return vm if vm is not None and vm.state is VmState.READY else None
 
     queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
@@ -255,7 +255,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
             return vm
-        ctx.services.watch.has_started(ctx.run_id)
+        ctx.services.shared.starts.has_started(ctx.run_id)
         ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
         if asked_at >= patience:
             raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")

@@ -18,7 +18,6 @@ from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.run_folder import key_path
 from orchestrator.running.stages.context import RunContext, Services
-from orchestrator.running.watch import hiding
 
 
 def teardown(ctx: RunContext) -> None:
@@ -218,7 +217,7 @@ def _charged_late(services: Services, attempt: Attempt) -> Changes:
 def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
     """Everything of ours that may bill, none of it at this place missing. Raises Unavailable when it did not answer."""
     listing = provider.list_billable()
-    if silent := hiding(listing, {place}):
+    if silent := listing.silent_at({place}):
         raise Unavailable("no answer from " + ", ".join(silent))
     return listing.found
 

@@ -25,12 +25,14 @@ from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.workers import on_every_worker
 from orchestrator.running.waiting import side_by_side
-from orchestrator.running.watch import LIST_POLLS
 
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 _HELD_OPEN_S = 15.0
 """A connection that would be idle for longer is closed until the next look."""
+LIST_POLLS = 4
+"""The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
+(`quote.usage`)."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 SILENT_LOOKS = 50
@@ -43,7 +45,8 @@ def train(ctx: RunContext) -> None:
     Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
     done is collected in every case.
     """
-    with ctx.services.watch.following(), ctx.services.watch.training(ctx.stop):
+    shared = ctx.services.shared
+    with shared.crowd.following(), shared.stops.training(ctx.stop):
         status = _followed(ctx)
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
@@ -124,8 +127,10 @@ class _Follower:
         """Start the trainers; returns their end where they ended while nobody followed, and the VM is deleted."""
         ctx = self._ctx
         started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
-        if ctx.attempt.number in started and ctx.services.watch.is_crowded:  # another process has followed it before
-            self._turn_at = ctx.services.watch.next_turn(ctx.services.clock.monotonic(), 0.0)
+        if (
+            ctx.attempt.number in started and ctx.services.shared.crowd.is_crowded
+        ):  # another process has followed it before
+            self._turn_at = ctx.services.shared.crowd.next_turn(ctx.services.clock.monotonic(), 0.0)
             return None
         try:
             on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
@@ -142,22 +147,22 @@ class _Follower:
     def _is_turn(self) -> bool:
         """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
         services = self._ctx.services
-        return not services.watch.is_crowded or services.clock.monotonic() >= self._turn_at
+        return not services.shared.crowd.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
         """Until the next poll, what one list tells of all runs: the trainers' end. Raises what ends the run."""
-        ctx, watch = self._ctx, self._ctx.services.watch
+        ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         listed = objects_of_runs(ctx, LIST_POLLS * ctx.services.pace.poll_s)
         for link in self._links if listed else ():
             results = ctx.results_of(link.worker)
             if f"{results}/{MANIFEST}" in listed:
                 link.look_in_bucket()
             elif link.has_lost_heartbeat(listed.get(f"{results}/{HEARTBEAT}")):
-                self._turn_at = min(self._turn_at, watch.early_turn(ctx.services.clock.monotonic()))
+                self._turn_at = min(self._turn_at, crowd.early_turn(ctx.services.clock.monotonic()))
         if (ended := self._end()) is not None:
             return ended
         self._must_continue()
-        ctx.sleep(watch.poll_s(ctx.watch_s))
+        ctx.sleep(crowd.poll_s(ctx.watch_s))
         return None
 
     def _look(self) -> RunnerStatus | None:
@@ -185,12 +190,12 @@ class _Follower:
 
     def _pause(self) -> None:
         """Until the next look, or the next poll where that comes before."""
-        ctx, watch = self._ctx, self._ctx.services.watch
+        ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         now_s = ctx.services.clock.monotonic()
-        self._turn_at = watch.next_turn(now_s, ctx.watch_s)
+        self._turn_at = crowd.next_turn(now_s, ctx.watch_s)
         if self._turn_at - now_s > _HELD_OPEN_S:
             self.close()
-        ctx.sleep(watch.poll_s(ctx.watch_s))
+        ctx.sleep(crowd.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
         """Ask the trainers to stop; each writes its record before it does."""
@@ -212,7 +217,7 @@ class _Follower:
         try:
             for cause in [link.preempted for link in self._links if link.preempted]:
                 raise cause
-            if services.watch.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
+            if services.shared.lists.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
                 ctx.live_vm()
         except Unavailable:
             return  # could not look: unknown, not absent
