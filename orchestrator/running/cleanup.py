@@ -26,7 +26,7 @@ from orchestrator.running.inventory import (
     unseen,
 )
 from orchestrator.running.run_folder import is_locked
-from orchestrator.running.stages.context import Services
+from orchestrator.running.services import VmServices
 from orchestrator.running.stages.teardown import (
     ask_to_go,
     everything_at,
@@ -60,17 +60,17 @@ class TeardownReport:
     """Those whose VM was seen alive after its kill switches should have deleted it."""
 
 
-def unfinished(services: Services) -> list[Run]:
+def unfinished(services: VmServices) -> list[Run]:
     """The runs that are not done, whoever drives them."""
     return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
 
 
-def is_driven(services: Services, run: Run) -> bool:
+def is_driven(services: VmServices, run: Run) -> bool:
     """Whether another process drives the run now."""
     return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
-def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
+def ask_to_stop(services: VmServices, run: Run) -> LedgerTrouble | None:
     """Whoever drives the run reads this. Returns why it could not be written: a delete waits for no ledger, or disk."""
     try:
         services.ledger.update_run(run.id, stop_requested=True)
@@ -118,7 +118,7 @@ def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proo
 class Cleanup:
     """Deletes what it is asked to, and reports what is proven gone and what is not. Raises nothing."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: VmServices) -> None:
         self._services = services
         self._began = services.clock.now()
         self._unproven: set[VmRef] = set()

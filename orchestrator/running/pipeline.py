@@ -34,9 +34,10 @@ from orchestrator.running.quota_wait import (
 )
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
-from orchestrator.running.stages.context import RunContext, already_stopped
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import prepare
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.stopping import already_stopped, check_stop, sleep
 from orchestrator.running.stages.teardown import end_attempts, may_bill, prove_ended, prove_gone, teardown
 from orchestrator.running.stages.train import train
 
@@ -53,7 +54,7 @@ log = logging.getLogger("orchestrate")
 
 def reserve_first(ctx: RunContext) -> None:
     """Reserve the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
-    ctx.check_stop()
+    check_stop(ctx)
     services, run, now = ctx.services, ctx.run, ctx.now()
     latest = run.spec.latest_end(now)
     credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
@@ -125,7 +126,7 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
     if not starts.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
     while not starts.may_start(ctx.run_id):
-        ctx.sleep(ctx.services.pace.poll_s)
+        sleep(ctx, ctx.services.pace.poll_s)
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
@@ -233,7 +234,7 @@ def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **change
     services, run = ctx.services, ctx.run
     spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
     try:
-        ctx.check_stop()
+        check_stop(ctx)
         settled = prove_ended(services, ctx.attempt)
         credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now(), but=ctx.attempt)
         quote = quote_for(spec, zone, services.prices)

@@ -10,6 +10,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import NoZoneLeft, QuotaExceeded
 from orchestrator.ledger.events import QuotaAwaited, ZoneRefused
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.stopping import sleep
 
 
 def wait_for_quota(ctx: RunContext) -> None:
@@ -27,7 +28,7 @@ def wait_for_quota(ctx: RunContext) -> None:
         if not shown:
             ctx.show("waiting for quota that other runs use")
         shown = True
-        ctx.sleep(ctx.services.pace.poll_s)
+        sleep(ctx, ctx.services.pace.poll_s)
 
 
 def others_in_use(ctx: RunContext) -> set[str]:

@@ -29,7 +29,8 @@ from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.recover import recover, teardown_all
 from orchestrator.running.stages.collect import pull, read_manifest
-from orchestrator.running.stages.context import RunContext, already_stopped
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.stopping import already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers

@@ -45,7 +45,8 @@ def _check(project: Project, runs: tuple[str, ...]) -> None:
 
 def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[RunContext]:
     from orchestrator.bootstrap import connect
-    from orchestrator.running.stages.context import Progress, RunContext
+    from orchestrator.running.progress import Progress
+    from orchestrator.running.stages.context import RunContext
 
     def report(progress: Progress) -> None:
         if not quiet:

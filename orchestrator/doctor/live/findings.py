@@ -12,7 +12,7 @@ from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, Run, RunState, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
 from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, SoftwareReady, VmReady
-from orchestrator.running.stages.context import Services
+from orchestrator.running.services import Services
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 _CLOCK_OFF_S = 5.0

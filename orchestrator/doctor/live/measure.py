@@ -25,8 +25,10 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.prepare import find_environment, open_shell, prepare, send_programs
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.stopping import check_stop
 from orchestrator.running.stages.teardown import everything_at, is_gone, teardown
 
 
@@ -85,7 +87,7 @@ def _set_up_stages(kinds: Set[str]) -> Stages:
     """Launch's own stages, of which one does nothing but what is installed on VMs of these kinds."""
 
     def try_set_up(ctx: RunContext) -> None:
-        with closing(open_shell(ctx, ctx.live_vm().workers[0])) as shell:
+        with closing(open_shell(ctx, live_vm(ctx).workers[0])) as shell:
             send_programs(ctx, shell)
             for kind in sorted(kinds):
                 ctx.show(f"installing what {kind.upper()} VMs get")
@@ -119,7 +121,7 @@ class _Used:
     def prepare(self, ctx: RunContext) -> None:
         """As always, after a connection that tells boot, host key and clock."""
         timed = self._timed
-        worker = ctx.live_vm().workers[0]
+        worker = live_vm(ctx).workers[0]
         with closing(open_shell(ctx, worker)) as shell:
             timed.ssh_at = asked_at = ctx.now()
             with suppress(ValueError):
@@ -205,7 +207,7 @@ class _LeftAlone:
         left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
 
         def gone() -> bool | None:
-            ctx.check_stop()
+            check_stop(ctx)
             asked_s = (ctx.now() - deadline).total_seconds()
             if is_gone(ctx.provider, ctx.ref):
                 timed.gone_s = (ctx.now() - deadline).total_seconds()

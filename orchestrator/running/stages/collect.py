@@ -20,7 +20,7 @@ from orchestrator.ports import StoredObject
 from orchestrator.running.bounded_read import may_fetch
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link, read_current
-from orchestrator.running.stages.patience import wait_patiently
+from orchestrator.running.stages.stopping import is_to_stop, wait_patiently
 from orchestrator.running.waiting import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
@@ -152,7 +152,7 @@ class _Uploads:
         """
         clock, crowd = self._ctx.services.clock, self._ctx.services.shared.crowd
         asked = sorted(set(missing) - self._over)
-        if clock.monotonic() < self._ask_at or not asked or (crowd.is_crowded and self._ctx.is_to_stop):
+        if clock.monotonic() < self._ask_at or not asked or (crowd.is_crowded and is_to_stop(self._ctx)):
             return self._over
         if crowd.is_crowded and not self._has_turn:
             self._ask_at, self._has_turn = crowd.early_turn(clock.monotonic()), True
@@ -163,7 +163,7 @@ class _Uploads:
         finally:
             for link in links:
                 link.close()
-        self._ask_at = math.inf if self._ctx.is_to_stop else clock.monotonic() + ASK_AGAIN_S
+        self._ask_at = math.inf if is_to_stop(self._ctx) else clock.monotonic() + ASK_AGAIN_S
         self._has_turn = False
         self._over |= {link.worker for link, may in zip(links, answers, strict=True) if may is False}
         return self._over

@@ -20,7 +20,9 @@ from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import Ended, RunnerStatus
+from orchestrator.running.stages.preemption import live_vm, seen_vm
 from orchestrator.running.stages.prepare import open_shell
+from orchestrator.running.stages.stopping import is_to_stop
 
 _COMMAND_TIMEOUT_S = 60.0
 _STATUS_BYTES = 2**19
@@ -65,7 +67,7 @@ class Link:
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
         except Unavailable:
             self.close()
-            ctx.live_vm()
+            live_vm(ctx)
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def look(self) -> RunnerStatus | None:
@@ -163,7 +165,7 @@ class Link:
     def _connected(self, ctx: RunContext, worker: Worker | None = None, timeout_s: float = 0.0) -> RemoteShell:
         if self._shell is None:
             if worker is None:
-                workers = ctx.seen_vm().workers  # also to stop the trainer
+                workers = seen_vm(ctx).workers  # also to stop the trainer
                 if self.worker >= len(workers):
                     raise Unavailable("the VM has no worker to connect to yet")
                 worker = workers[self.worker]
@@ -177,7 +179,7 @@ class Link:
     @property
     def _patience_s(self) -> float:
         """So long it may take to answer now."""
-        return _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
+        return _HURRIED_TIMEOUT_S if is_to_stop(self._ctx) else _COMMAND_TIMEOUT_S
 
     def _status(self) -> RunnerStatus | None:
         """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.

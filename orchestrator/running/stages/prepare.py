@@ -30,7 +30,9 @@ from orchestrator.running.stages.job import (
     python_path,
     trainer_argv,
 )
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.script_job import install_requirements, script_argv, send_pip
+from orchestrator.running.stages.stopping import check_stop, patience_s
 from orchestrator.running.stages.vm_session import VmSession
 from orchestrator.running.stages.workers import on_every_worker
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
@@ -50,9 +52,9 @@ def prepare(ctx: RunContext) -> None:
 
     Raises TrainingFailed when the VM lacks the devices that the strategy needs, HostKeyRejected, Unavailable.
     """
-    ctx.check_stop()
+    check_stop(ctx)
     _stage_data(ctx)
-    ctx.check_stop()
+    check_stop(ctx)
     workers = workers_of(ctx)
 
     sessions: dict[int, RemoteShell] = {}
@@ -64,12 +66,12 @@ def prepare(ctx: RunContext) -> None:
 
     try:
         probes = dict(on_every_worker(ctx, workers, install))
-        ctx.check_stop()
+        check_stop(ctx)
         _check_devices(ctx, workers, probes, sessions)
     finally:
         for session in sessions.values():
             session.close()
-    ctx.check_stop()
+    check_stop(ctx)
 
 
 def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
@@ -79,26 +81,26 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
     """
     services = ctx.services
     waits = timeout_s != 0.0  # one try is also for a run that is to stop
-    patience_s = ctx.patience_s(services.pace.boot_timeout_s if timeout_s is None else timeout_s)
+    most_s = patience_s(ctx, services.pace.boot_timeout_s if timeout_s is None else timeout_s)
 
     def published() -> tuple[HostKey, ...] | None:
         try:
             if waits:
-                ctx.check_stop()
+                check_stop(ctx)
             return ctx.provider.host_keys(ctx.ref, worker.index) or None
         except NotFound:
-            ctx.live_vm()
+            live_vm(ctx)
             raise
 
     def connected() -> RemoteShell:
         if waits:
-            ctx.check_stop()
+            check_stop(ctx)
         with suppress(OSError):  # a machine of the user's takes another key
             ctx.key_path.chmod(0o600)  # whatever a copy of the state folder made of it
         return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
 
-    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", patience_s)
-    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", patience_s))
+    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", most_s)
+    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", most_s))
     ctx.opened(shell)
     return shell
 
@@ -121,7 +123,7 @@ def _stage_data(ctx: RunContext) -> None:
             threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
             upload = partial(store.upload, ctx.bucket)
             for shard in upload_shards(upload, prefix, folder, missing, threads):
-                ctx.check_stop()
+                check_stop(ctx)
                 if shard is not None:
                     ctx.show(f"staging the data set: {shard.name}")
             store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
@@ -132,7 +134,7 @@ def _stage_data(ctx: RunContext) -> None:
 def _turn_to_stage(ctx: RunContext) -> Iterator[None]:
     """One run of this process at a time. Whoever waits can be stopped."""
     while not _staging.acquire(timeout=STOP_LOOK_S):
-        ctx.check_stop()
+        check_stop(ctx)
     try:
         yield
     finally:
@@ -186,7 +188,7 @@ def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
 
     Prices, peaks and the room in the bucket were reckoned with the catalog's number.
     """
-    workers, item = ctx.live_vm().workers, ctx.accelerator
+    workers, item = live_vm(ctx).workers, ctx.accelerator
     if len(workers) != item.workers:
         raise TrainingFailed(f"{ctx.attempt.vm} has {len(workers)} workers, and {item} should have {item.workers}")
     return workers
@@ -198,7 +200,7 @@ def _with_patience(ctx: RunContext, again: str, do: Callable[[], T]) -> T:
         try:
             return do()
         except Unavailable as cause:
-            ctx.live_vm()
+            live_vm(ctx)
             if not tries_left:
                 raise
             ctx.note(f"{again}: {cause.sentence}")

@@ -33,6 +33,8 @@ from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
+from orchestrator.running.stages.preemption import live_vm
+from orchestrator.running.stages.stopping import check_stop, sleep
 
 CREATE_TRIES = 2
 CREATE_WITHIN_S = 180.0
@@ -51,7 +53,7 @@ def provision(ctx: RunContext) -> None:
     Raises a ZoneRefusal, as NoCapacity (nothing exists then), KillSwitchNotArmed, BadArtifact when the
     user's code is damaged here (nothing is asked for then), Stopped, or another error.
     """
-    ctx.check_stop()
+    check_stop(ctx)
     attempt = ctx.attempt
     if attempt.state is AttemptState.RESERVED:
         _create(ctx, _arm_and_intend(ctx))
@@ -110,7 +112,7 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx, image)
-    ctx.check_stop()
+    check_stop(ctx)
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     services.ledger.intend(ctx.run_id, ctx.attempt.number, credit, ctx.now())
     armed = ", ".join(switch.name for switch in services.switches_for(ctx.run.spec)) or "none (not rented)"
@@ -126,7 +128,7 @@ def _validate(ctx: RunContext) -> None:
         except HostBusy as cause:
             ctx.show(cause.sentence)
             ctx.services.shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other from starting
-            ctx.sleep(ctx.watch_s)
+            sleep(ctx, ctx.watch_s)
         else:
             return
 
@@ -169,7 +171,7 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
 
     Raises Stopped when another process has ended the attempt since, Preempted when its time has begun to run out.
     """
-    ctx.check_stop()
+    check_stop(ctx)
     attempt = ctx.attempt
     hours = float(attempt.max_hours or ctx.run.spec.max_hours)
     arming_s = sum(switch.arm_timeout_s for switch in ctx.services.switches_for(ctx.run.spec))
@@ -223,7 +225,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 
     def ready() -> Vm | None:
         nonlocal look_at_s
-        ctx.check_stop()
+        check_stop(ctx)
         if services.clock.monotonic() < look_at_s:
             return None
         vm = _look(ctx, patience)
@@ -251,7 +253,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         return vm
     if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.attempt.seen_at is None):
         if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.attempt.operation:
-            ctx.live_vm()  # no more of them are made: raises Preempted, unless the rest came since that look
+            live_vm(ctx)  # no more of them are made: raises Preempted, unless the rest came since that look
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
             return vm
@@ -260,7 +262,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         if asked_at >= patience:
             raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
     elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
-        ctx.live_vm()  # raises Preempted when it was preempted while it was created
+        live_vm(ctx)  # raises Preempted when it was preempted while it was created
     return vm
 
 
@@ -270,7 +272,7 @@ def _raise_if_vanished(ctx: RunContext) -> None:
         return
     if ctx.attempt.operation is None:  # the answer to its create was lost: that may have failed
         raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
-    ctx.live_vm()  # its create is over: somebody deleted it, or it was preempted
+    live_vm(ctx)  # its create is over: somebody deleted it, or it was preempted
 
 
 def _write_seen(ctx: RunContext, vm: Vm, asked_at: datetime) -> None:
@@ -315,7 +317,7 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
         ctx.show(f"proving kill switch: {switch.name}")
 
         def proven() -> bool | None:
-            return switch.armed(ctx.live_vm(), deadline) or None  # noqa: B023 - called before the next turn
+            return switch.armed(live_vm(ctx), deadline) or None  # noqa: B023 - called before the next turn
 
         try:
             services.wait_for(proven, f"the proof of {switch.name}", services.pace.boot_timeout_s)

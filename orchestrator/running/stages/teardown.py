@@ -17,7 +17,8 @@ from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.run_folder import key_path
-from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.services import VmServices
+from orchestrator.running.stages.context import RunContext
 
 
 def teardown(ctx: RunContext) -> None:
@@ -31,7 +32,7 @@ def teardown(ctx: RunContext) -> None:
     ctx.show("proven gone")
 
 
-def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> None:
+def end_attempts(services: VmServices, run: Run, but: Attempt | None = None) -> None:
     """End every attempt of a run that is not settled, `but` this one. Raises StillBilling."""
     for attempt in services.ledger.attempts(run.id):
         # The current one also when it is settled: another process may have ended it just before our create.
@@ -39,13 +40,13 @@ def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> No
             end_attempt(services, attempt)
 
 
-def end_attempt(services: Services, attempt: Attempt) -> Attempt:
+def end_attempt(services: VmServices, attempt: Attempt) -> Attempt:
     """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
     settled = prove_ended(services, attempt)
     return settle(services, attempt, settled) if settled else attempt
 
 
-def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
+def settle(services: VmServices, attempt: Attempt, settled: Changes) -> Attempt:
     """Write that an attempt is proven gone; once none of its run is open, nothing takes the run's key any more."""
     ended = services.ledger.update_attempt(attempt.run, attempt.number, **settled)
     with suppress(OrchestratorError):
@@ -53,14 +54,14 @@ def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
     return ended
 
 
-def remove_key(services: Services, run: Run) -> None:
+def remove_key(services: VmServices, run: Run) -> None:
     """Remove the SSH key of a run unless an attempt of it is open. A disk that cannot be written delays nothing."""
     if all(attempt.state is AttemptState.SETTLED for attempt in services.ledger.attempts(run.id)):
         with suppress(OSError):
             key_path(services.run_folder(run)).unlink()
 
 
-def ask_to_go(services: Services, attempt: Attempt) -> None:
+def ask_to_go(services: VmServices, attempt: Attempt) -> None:
     """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven gone.
 
     Proves nothing and raises nothing: `end_attempt` asks again. Nothing is sent for an attempt that has asked for no
@@ -75,7 +76,7 @@ def ask_to_go(services: Services, attempt: Attempt) -> None:
         services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
 
 
-def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> None:
+def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
     """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
 
     From then on it is charged until it is proven gone, and nothing new is rented. Raises nothing.
@@ -93,7 +94,7 @@ def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> N
             services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
 
 
-def may_bill(services: Services, attempt: Attempt) -> bool:
+def may_bill(services: VmServices, attempt: Attempt) -> bool:
     """Whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
     because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
@@ -106,7 +107,7 @@ def may_bill(services: Services, attempt: Attempt) -> bool:
     return True
 
 
-def prove_ended(services: Services, attempt: Attempt) -> Changes:
+def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
     """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
 
     None are left to change when another process has settled it, but what it cost if its VM came all the same.
@@ -149,14 +150,14 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     return _settled(services, ended, ended.cost_so_far(services.clock.now()))
 
 
-def _write_tombstone(services: Services, attempt: Attempt) -> None:
+def _write_tombstone(services: VmServices, attempt: Attempt) -> None:
     """A delete waits for no ledger; the tombstone only tells other processes."""
     if attempt.state is not AttemptState.REFUSED:
         with suppress(OrchestratorError):
             services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
 
 
-def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
+def _disarm(services: VmServices, attempt: Attempt, ref: VmRef) -> None:
     """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
     for switch in services.switches_for(services.ledger.run(attempt.run).spec):
         try:
@@ -166,7 +167,7 @@ def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
 
 
 def _wait_until_gone(
-    services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef, charged: Attempt | None
+    services: VmServices, provider: VmProvider, attempt: Attempt, ref: VmRef, charged: Attempt | None
 ) -> None:
     """A VM that was never seen may still appear: its create must have ended, and it must stay absent for a while."""
     if attempt.state is AttemptState.REFUSED or attempt.seen_at is not None:
@@ -177,7 +178,7 @@ def _wait_until_gone(
     prove_gone(services, provider, ref, absent_s=services.pace.late_create_s, charged=charged)
 
 
-def _wait_for_operation(services: Services, provider: VmProvider, operation: str, ref: VmRef) -> None:
+def _wait_for_operation(services: VmServices, provider: VmProvider, operation: str, ref: VmRef) -> None:
     """Until the create has ended, well or not: before that, absence proves nothing."""
 
     def ended() -> bool | None:
@@ -204,7 +205,7 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
     return True
 
 
-def _charged_late(services: Services, attempt: Attempt) -> Changes:
+def _charged_late(services: VmServices, attempt: Attempt) -> Changes:
     """What a VM cost at most that came when its attempt was settled, and is gone now."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     usd = max(attempt.settled_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
@@ -235,7 +236,7 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
 
 
 def prove_gone(
-    services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, charged: Attempt | None = None
+    services: VmServices, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, charged: Attempt | None = None
 ) -> None:
     """Ask for deletion, again and again, until GET says NOT_FOUND and a list with its zone lacks the VM and its disks.
 
@@ -291,7 +292,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[Vm], None]) ->
     return False
 
 
-def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
+def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]

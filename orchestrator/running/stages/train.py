@@ -22,7 +22,9 @@ from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.prepare import workers_of
+from orchestrator.running.stages.stopping import check_stop, sleep
 from orchestrator.running.stages.workers import on_every_worker
 from orchestrator.running.waiting import side_by_side
 
@@ -65,7 +67,7 @@ def _followed(ctx: RunContext) -> RunnerStatus:
     """Start and follow the trainers to their end; whatever else ends the run, they are asked to stop."""
     follower = _Follower(ctx)
     try:
-        ctx.check_stop()
+        check_stop(ctx)
         return follower.follow()
     except (DeadlineReached, Stopped):
         follower.stop()
@@ -87,7 +89,7 @@ def _raise_if_not_to_blame(ctx: RunContext) -> None:
     _must_not_be_late(ctx)
 
     def preempted() -> None:
-        ctx.live_vm()
+        live_vm(ctx)
 
     with suppress(Unavailable):  # it was not preempted
         ctx.services.wait_for(preempted, "the preemption of the VM", 10 * ctx.services.pace.poll_s)
@@ -127,10 +129,9 @@ class _Follower:
         """Start the trainers; returns their end where they ended while nobody followed, and the VM is deleted."""
         ctx = self._ctx
         started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
-        if (
-            ctx.attempt.number in started and ctx.services.shared.crowd.is_crowded
-        ):  # another process has followed it before
-            self._turn_at = ctx.services.shared.crowd.next_turn(ctx.services.clock.monotonic(), 0.0)
+        crowd = ctx.services.shared.crowd
+        if ctx.attempt.number in started and crowd.is_crowded:  # another process has followed it before
+            self._turn_at = crowd.next_turn(ctx.services.clock.monotonic(), 0.0)
             return None
         try:
             on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
@@ -162,7 +163,7 @@ class _Follower:
         if (ended := self._end()) is not None:
             return ended
         self._must_continue()
-        ctx.sleep(crowd.poll_s(ctx.watch_s))
+        sleep(ctx, crowd.poll_s(ctx.watch_s))
         return None
 
     def _look(self) -> RunnerStatus | None:
@@ -195,7 +196,7 @@ class _Follower:
         self._turn_at = crowd.next_turn(now_s, ctx.watch_s)
         if self._turn_at - now_s > _HELD_OPEN_S:
             self.close()
-        ctx.sleep(crowd.poll_s(ctx.watch_s))
+        sleep(ctx, crowd.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
         """Ask the trainers to stop; each writes its record before it does."""
@@ -208,7 +209,7 @@ class _Follower:
     def _must_continue(self) -> None:
         """Raises what ends the run: a request to stop, its deadline, a deleted VM, a runner that never answers."""
         ctx, services = self._ctx, self._ctx.services
-        ctx.check_stop()
+        check_stop(ctx)
         _must_not_be_late(self._ctx)
         silent = [link for link in self._links if link.silent >= SILENT_LOOKS]
         if silent:
@@ -218,7 +219,7 @@ class _Follower:
             for cause in [link.preempted for link in self._links if link.preempted]:
                 raise cause
             if services.shared.lists.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
-                ctx.live_vm()
+                live_vm(ctx)
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:

@@ -16,7 +16,7 @@ from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import Unavailable
 from orchestrator.ports import ANSWER_BYTES, CommandResult, Worker
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.context import STOPPING_PATIENCE_S
+from orchestrator.running.stages.stopping import STOPPING_PATIENCE_S
 from tests.fakes.shells import FakeShell
 from tests.fakes.world import World
 from trainer.record.record import load_record

@@ -20,7 +20,8 @@ from orchestrator.errors import TrainingFailed, Unavailable
 from orchestrator.ports import CommandResult, StoredObject, Worker
 from orchestrator.running.crowd import LOOK_SPACING_S
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.services import Services
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import HEARTBEAT_LOST_S
 from orchestrator.running.stages.train import LIST_POLLS
 from orchestrator.running.stages.workers import on_every_worker

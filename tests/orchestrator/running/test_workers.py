@@ -20,6 +20,7 @@ from orchestrator.planning.request import LaunchRequest, check_request
 from orchestrator.ports import Worker
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import peers
+from orchestrator.running.stages.stopping import check_stop
 from orchestrator.running.stages.workers import on_every_worker
 from tests.fakes.shells import FakeMachine, FakeShell, FakeShells
 from tests.fakes.world import World
@@ -58,7 +59,7 @@ def test_one_that_fails_ends_what_the_others_wait_for_and_is_named(ctx: RunConte
             raise TrainingFailed("no TPU here")
         while True:
             try:
-                own.check_stop()
+                check_stop(own)
             except Stopped:
                 saw.append(worker.index)
                 raise
@@ -81,7 +82,7 @@ def test_a_stop_of_the_run_reaches_every_worker(ctx: RunContext) -> None:
 
     def do(own: RunContext, _worker: Worker) -> None:
         together.wait(timeout=30)
-        own.check_stop()
+        check_stop(own)
 
     with pytest.raises(Stopped):
         on_every_worker(ctx, WORKERS, do)
