@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.dataclass_json import stored_as
 from orchestrator.domain.money import ZERO, Rate
-from orchestrator.domain.places import Place
+from orchestrator.domain.places import Place, VmRef
 from orchestrator.domain.prices import SideRates
 from orchestrator.errors import DeadlineReached
 
@@ -310,6 +310,10 @@ class Attempt:
     fetched_bytes: int = 0
     settled_usd: Decimal | None
     side_cost_usd: Decimal = field(metadata=stored_as("storage_usd"))
+
+    @property
+    def ref(self) -> VmRef:
+        return VmRef(self.zone, self.vm)
 
     @property
     def deleted_by(self) -> datetime:

@@ -146,13 +146,13 @@ class Cleanup:
     def end_all(self, attempts: Sequence[Attempt]) -> None:
         """All that are not settled: each is asked to go before the first is waited for, which is done side by side."""
         self._side_by_side(_logged(partial(ask_to_go, self._services)), attempts)
-        to_prove = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
+        to_prove = [attempt for attempt in attempts if attempt.ref not in self._unproven]
         self._take(self._side_by_side(self._prove_ended, to_prove))
 
     def _prove_ended(self, attempt: Attempt) -> _Proof | None:
         name = f"{attempt.vm} in {attempt.zone}"
         end = partial(self._end, attempt.run, attempt.number)
-        return _proof(VmRef(attempt.zone, attempt.vm), name, name, end)
+        return _proof(attempt.ref, name, name, end)
 
     def _end(self, run_id: str, number: int) -> bool:
         """End an attempt; False where it had ended before."""

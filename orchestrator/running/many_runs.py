@@ -110,8 +110,8 @@ def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: li
 
 def _line_up(ctx: RunContext) -> None:
     """To start in the order in which the runs begin; one whose VM may be billed already, after a crash, goes first."""
-    run = ctx.run
-    billed = run.attempt > 0 and ctx.attempt.billed_from is not None
+    run = ctx.read_run()
+    billed = run.attempt > 0 and ctx.read_attempt().billed_from is not None
     ctx.services.shared.starts.queue_to_start(run.id, at_once=billed)
 
 
@@ -164,8 +164,8 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
 
 
 def _has_worst_case(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
-    with run_lock(ctx.services.run_folder(ctx.run)) as mine:
-        run = ctx.run
+    with run_lock(ctx.services.run_folder(ctx.read_run())) as mine:
+        run = ctx.read_run()
         if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
             return True  # it is driven already, here or in another process
         try:

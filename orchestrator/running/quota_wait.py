@@ -18,12 +18,14 @@ def wait_for_quota(ctx: RunContext) -> None:
 
     Raises Stopped; NoZoneLeft when none in line was let in by the time at which the VMs ahead must have been deleted.
     """
-    shared, name = ctx.services.shared, ctx.run.spec.rented_as
+    shared, name = ctx.services.shared, ctx.spec.rented_as
     shown = False
     while not shared.quota.lets_in(name, ctx.run_id, lambda: others_in_use(ctx)):
         if ctx.now() > shared.quota.until(name, lambda: _latest_end(ctx)):
-            why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
-            raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.attempt.zone: why})
+            why = ZoneRefused(
+                ctx.read_attempt().zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", ""
+            )
+            raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.read_attempt().zone: why})
         shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
         if not shown:
             ctx.show("waiting for quota that other runs use")
@@ -66,7 +68,7 @@ def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
 
 def _of_kind(ctx: RunContext, attempts: Sequence[Attempt]) -> list[Attempt]:
     """Those of other runs that rent the same."""
-    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    ledger, name = ctx.services.ledger, ctx.spec.rented_as
     return [one for one in attempts if one.run != ctx.run_id and ledger.run(one.run).spec.rented_as == name]
 
 
@@ -82,7 +84,7 @@ def _latest_end(ctx: RunContext) -> datetime:
     """
     ledger, slack = ctx.services.ledger, timedelta(seconds=KILL_SLACK_S)
     reserved = [one for one in ledger.attempts(unsettled=True) if one.state is AttemptState.RESERVED]
-    waiting = [ctx.attempt, *_of_kind(ctx, reserved)]
+    waiting = [ctx.read_attempt(), *_of_kind(ctx, reserved)]
     hours = max(float(one.max_hours or ledger.run(one.run).spec.max_hours) for one in waiting)
     created_now = ctx.now() + timedelta(hours=hours) + slack
     return max([created_now, *(one.deleted_by for one in _others(ctx))]) + slack

@@ -128,19 +128,19 @@ class _Used:
                 said = float(shell.run(["date", "+%s.%N"], timeout_s=60).stdout)
                 timed.answer_s = (ctx.now() - asked_at).total_seconds()
                 timed.vm_ahead_s = said - asked_at.timestamp() - timed.answer_s / 2
-        keys = ctx.provider.host_keys(ctx.ref, worker.index)
+        keys = ctx.provider.host_keys(ctx.ref(), worker.index)
         timed.host_keys = [f"{key.algorithm} {_fingerprint(key.base64)}" for key in keys]
         prepare(ctx)
 
     def end(self, ctx: RunContext) -> None:
         """Request the deletion and measure how long it takes to show; then the teardown, which proves it again."""
-        if ctx.attempt.proven_at is not None and not ctx.stop.is_set():
+        if ctx.read_attempt().proven_at is not None and not ctx.stop.is_set():
             with suppress(OrchestratorError):
                 self._delete(ctx)
         teardown(ctx)
 
     def _delete(self, ctx: RunContext) -> None:
-        provider, ref, asked_at = ctx.provider, ctx.ref, ctx.now()
+        provider, ref, asked_at = ctx.provider, ctx.ref(), ctx.now()
 
         def not_found() -> bool | None:
             try:
@@ -164,7 +164,7 @@ class _Used:
     @contextmanager
     def _looking_for_it(self, ctx: RunContext) -> Iterator[None]:
         """Beside the stage: complete lists, until one shows the VM."""
-        ref, pace, over = ctx.ref, ctx.services.pace, threading.Event()
+        ref, pace, over = ctx.ref(), ctx.services.pace, threading.Event()
         self._timed.listed_at = self._timed.unlisted_at = None  # what was seen of an attempt before says nothing of it
 
         def listed() -> bool | None:
@@ -203,13 +203,13 @@ class _LeftAlone:
         """Look until it is proven gone. Raises DeadlineReached then, as for any run that its deadline ends; CloudError
         when it is still there when the weakest kill switch must have fired, and what looking raises.
         """
-        timed, deadline = self._timed, ctx.attempt.deadline
+        timed, deadline = self._timed, ctx.read_attempt().deadline
         left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
 
         def gone() -> bool | None:
             check_stop(ctx)
             asked_s = (ctx.now() - deadline).total_seconds()
-            if is_gone(ctx.provider, ctx.ref):
+            if is_gone(ctx.provider, ctx.ref()):
                 timed.gone_s = (ctx.now() - deadline).total_seconds()
                 return True
             timed.present_s = asked_s
@@ -219,9 +219,9 @@ class _LeftAlone:
         try:
             ctx.services.wait_for(gone, "its deletion", left_s)
         except Unavailable as cause:
-            late = f"{ctx.attempt.vm} is not proven gone {KILL_SLACK_S} s after its deadline"
+            late = f"{ctx.read_attempt().vm} is not proven gone {KILL_SLACK_S} s after its deadline"
             raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause
-        raise DeadlineReached(f"its kill switches deleted {ctx.attempt.vm}, which was left alone on purpose")
+        raise DeadlineReached(f"its kill switches deleted {ctx.read_attempt().vm}, which was left alone on purpose")
 
 
 def _fingerprint(base64_key: str) -> str:

@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import of_worker, results_prefix
-from orchestrator.domain.runs import Attempt, AttemptState, Run
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ports import RemoteShell, VmProvider, VmRef
 from orchestrator.running.progress import Progress
@@ -27,7 +28,10 @@ HOST_WATCH_S = 2.0
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run being driven. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+    """One run being driven: its properties never change, its methods read the ledger as it is now.
+
+    So a stage never works on a stale copy.
+    """
 
     services: Services
     run_id: str
@@ -38,35 +42,30 @@ class RunContext:
     other_failed: threading.Event = field(default_factory=threading.Event)
     """Set once another worker has failed: this one is to end as at a stop, but nobody stops the run."""
 
-    @property
-    def run(self) -> Run:
+    @cached_property
+    def _launched(self) -> Run:
         return self.services.ledger.run(self.run_id)
 
     @property
-    def attempt(self) -> Attempt:
-        return self.services.ledger.attempt(self.run_id, self.run.attempt)
+    def spec(self) -> RunSpec:
+        return self._launched.spec
+
+    @property
+    def experiment(self) -> str:
+        return self._launched.experiment
 
     @property
     def accelerator(self) -> Accelerator:
-        return self.run.spec.accelerator
+        return self.spec.accelerator
 
     @property
     def provider(self) -> VmProvider:
         return self.services.vms[self.accelerator.service]
 
     @property
-    def ref(self) -> VmRef:
-        attempt = self.attempt
-        return VmRef(attempt.zone, attempt.vm)
-
-    @property
     def folder(self) -> Path:
         """Where this machine keeps the run's files."""
-        return self.services.run_folder(self.run)
-
-    def log_path(self, worker: int) -> Path:
-        """The copy of a worker's log on this machine."""
-        return self.services.log_path(self.run, self.run.attempt, worker)
+        return self.services.run_folder(self._launched)
 
     @property
     def key_path(self) -> Path:
@@ -74,40 +73,53 @@ class RunContext:
         return key_path(self.folder)
 
     @property
-    def bucket(self) -> str:
-        return self.attempt.zone.bucket(self.services.project)
-
-    @property
-    def work_dir(self) -> str:
-        """The folder of the attempt's files on the machine, relative to the login's home."""
-        attempt = self.attempt
-        return attempt.zone.work_dir(attempt.vm)
-
-    @property
     def watch_s(self) -> float:
         """Between two looks at a training: each starts processes beside it. The local cloud's speeds mean nothing."""
         return max(self.services.pace.poll_s, 0.0 if self.accelerator.is_rented else HOST_WATCH_S)
 
-    @property
+    def read_run(self) -> Run:
+        """Read the run."""
+        return self.services.ledger.run(self.run_id)
+
+    def read_attempt(self) -> Attempt:
+        """Read the current attempt."""
+        return self.services.ledger.attempt(self.run_id, self.read_run().attempt)
+
+    def ref(self) -> VmRef:
+        """Name the current attempt's VM."""
+        return self.read_attempt().ref
+
+    def log_path(self, worker: int) -> Path:
+        """Name the copy of a worker's log on this machine."""
+        return self.services.log_path(self._launched, self.read_run().attempt, worker)
+
+    def bucket(self) -> str:
+        """Name the bucket of the current attempt's region."""
+        return self.read_attempt().zone.bucket(self.services.project)
+
+    def work_dir(self) -> str:
+        """Name the folder of the attempt's files on the machine, relative to the login's home."""
+        attempt = self.read_attempt()
+        return attempt.zone.work_dir(attempt.vm)
+
     def results(self) -> str:
-        """The prefix of the current attempt's artifacts in the bucket."""
-        run = self.run
-        return results_prefix(run.experiment, run.id, run.attempt)
+        """Name the prefix of the current attempt's artifacts in the bucket."""
+        return results_prefix(self.experiment, self.run_id, self.read_run().attempt)
 
     def results_of(self, worker: int) -> str:
-        """The same of one worker."""
-        return of_worker(self.results, worker)
+        """Name the same of one worker."""
+        return of_worker(self.results(), worker)
 
     def now(self) -> datetime:
         return self.services.clock.now()
 
     def update_attempt(self, *, expect: AttemptState | None = None, **changes: Any) -> Attempt:
         """Change fields of the current attempt in the ledger. Raises Stopped when it is not in the expected state."""
-        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
+        return self.services.ledger.update_attempt(self.run_id, self.read_run().attempt, expect=expect, **changes)
 
     def log(self, what: Happening) -> None:
         """Write an event into the ledger."""
-        run = self.run
+        run = self.read_run()
         self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, what)
 
     def note(self, text: str) -> None:
@@ -116,7 +128,7 @@ class RunContext:
 
     def show(self, detail: str, **more: Any) -> None:
         """Report progress. A closed terminal or a dead pipe is no reason to end a run."""
-        run = self.run
+        run = self.read_run()
         with suppress(Exception):  # nosemgrep: swallowed-error
             self._report(run, detail, more)
 
@@ -128,9 +140,9 @@ class RunContext:
                 stage=run.stage,
                 state=run.state,
                 detail=detail,
-                zone=self.attempt.zone if run.attempt else "",
+                zone=self.read_attempt().zone if run.attempt else "",
                 usd=self.cost_usd(),
-                is_bound=run.attempt > 0 and self.attempt.rate.is_upper_bound,
+                is_bound=run.attempt > 0 and self.read_attempt().rate.is_upper_bound,
                 **{"epochs": run.spec.epochs, **more},
             )
         )

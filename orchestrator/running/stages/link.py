@@ -41,9 +41,9 @@ _HURRIED_TIMEOUT_S = 10.0
 
 def read_current(ctx: RunContext, name: str, most_bytes: int) -> bytes:
     """An object that the VM of the run's current attempt wrote, as it is now. Raises what `read_bounded` does."""
-    store, bucket = ctx.services.store, ctx.bucket
+    store, bucket = ctx.services.store, ctx.bucket()
     item = store.find(bucket, name)
-    return read_bounded(store, ctx.services.ledger, ctx.run, ctx.attempt, bucket, item, most_bytes)
+    return read_bounded(store, ctx.services.ledger, ctx.read_run(), ctx.read_attempt(), bucket, item, most_bytes)
 
 
 class Link:
@@ -173,7 +173,7 @@ class Link:
         return self._shell
 
     def _runner(self, verb: str) -> list[str]:
-        folder = self._ctx.work_dir
+        folder = self._ctx.work_dir()
         return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
     @property

@@ -27,17 +27,17 @@ def seen_vm(ctx: RunContext) -> Vm:
     deletes none before its run limit: maintenance leaves it stopped (Scheduling.OnHostMaintenance of the Compute
     Engine API; of TPU nodes it is assumed: docs/limits.md). So VmDeleted is raised for one that somebody deleted.
     """
-    is_kept = ctx.accelerator.api != "host" and ctx.run.spec.provisioning is not Provisioning.SPOT
+    is_kept = ctx.accelerator.api != "host" and ctx.spec.provisioning is not Provisioning.SPOT
     try:
-        vm = _after_stopping(ctx) if is_kept else ctx.provider.get(ctx.ref)
+        vm = _after_stopping(ctx) if is_kept else ctx.provider.get(ctx.ref())
     except NotFound as cause:
         if is_kept:
-            raise VmDeleted(ctx.attempt.vm) from cause
-        raise Preempted(f"{ctx.attempt.vm} was deleted before its run was done") from cause
+            raise VmDeleted(ctx.read_attempt().vm) from cause
+        raise Preempted(f"{ctx.read_attempt().vm} was deleted before its run was done") from cause
     if is_kept and vm.state in (VmState.DELETING, VmState.PARTIAL):
-        raise VmDeleted(ctx.attempt.vm)
+        raise VmDeleted(ctx.read_attempt().vm)
     if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING, VmState.PARTIAL):
-        raise Preempted(f"{ctx.attempt.vm} was preempted ({vm.raw_state})")
+        raise Preempted(f"{ctx.read_attempt().vm} was preempted ({vm.raw_state})")
     return vm
 
 
@@ -46,10 +46,10 @@ def _after_stopping(ctx: RunContext) -> Vm:
 
     As stopped, when nobody knows in `STOPPING_S`. Raises NotFound, or Unavailable when nobody knows now.
     """
-    vm = ctx.provider.get(ctx.ref)
+    vm = ctx.provider.get(ctx.ref())
 
     def ended() -> Vm | None:
-        now = ctx.provider.get(ctx.ref)
+        now = ctx.provider.get(ctx.ref())
         return None if now.raw_state == "STOPPING" else now
 
     if vm.raw_state == "STOPPING":

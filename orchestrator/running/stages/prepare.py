@@ -87,7 +87,7 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
         try:
             if waits:
                 check_stop(ctx)
-            return ctx.provider.host_keys(ctx.ref, worker.index) or None
+            return ctx.provider.host_keys(ctx.ref(), worker.index) or None
         except NotFound:
             live_vm(ctx)
             raise
@@ -107,27 +107,27 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
 
 def _stage_data(ctx: RunContext) -> None:
     """The manifest goes last: a data set whose manifest is in the bucket was whole when it came."""
-    spec, store = ctx.run.spec, ctx.services.store
+    spec, store = ctx.spec, ctx.services.store
     prefix, folder = data_prefix(spec.dataset), Path(spec.dataset_dir)
     with _turn_to_stage(ctx):
-        store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
+        store.ensure_bucket(ctx.bucket(), ctx.read_attempt().zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         if not spec.dataset:  # the user's own workload or script has its own
             return
         ctx.show("staging the data set")
         manifest = _manifest(spec, folder)
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
-        there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
+        there = {item.name: item.crc32c for item in store.list(ctx.bucket(), prefix + "/")}
         missing = [shard for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
-            threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
-            upload = partial(store.upload, ctx.bucket)
+            threads = 1 if is_host(ctx.bucket()) else ctx.services.upload_threads
+            upload = partial(store.upload, ctx.bucket())
             for shard in upload_shards(upload, prefix, folder, missing, threads):
                 check_stop(ctx)
                 if shard is not None:
                     ctx.show(f"staging the data set: {shard.name}")
-            store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
-            ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
+            store.upload(ctx.bucket(), f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
+            ctx.note(f"data set in {store.url(ctx.bucket())}/{prefix} ({spec.dataset_bytes} bytes)")
 
 
 @contextmanager
@@ -190,7 +190,9 @@ def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
     """
     workers, item = live_vm(ctx).workers, ctx.accelerator
     if len(workers) != item.workers:
-        raise TrainingFailed(f"{ctx.attempt.vm} has {len(workers)} workers, and {item} should have {item.workers}")
+        raise TrainingFailed(
+            f"{ctx.read_attempt().vm} has {len(workers)} workers, and {item} should have {item.workers}"
+        )
     return workers
 
 
@@ -211,12 +213,12 @@ def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> tupl
     """Install everything on one worker, and its job. Returns the session and the command of its devices check."""
     with ExitStack() as failing:
         shell = failing.enter_context(closing(open_shell(ctx, worker)))
-        folder = ctx.work_dir
+        folder = ctx.work_dir()
         ctx.show(f"installing the trainer on worker {worker.index}")
         send_programs(ctx, shell)
         _install_code(ctx, shell)
         ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = ctx.folder / f"{of_worker(f'job-a{ctx.attempt.number}', worker.index)}.json"
+        path = ctx.folder / f"{of_worker(f'job-a{ctx.read_attempt().number}', worker.index)}.json"
         work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
         found = find_environment(ctx, shell, ctx.accelerator.device)
         found, argv = _command(ctx, shell, found, work)
@@ -230,7 +232,7 @@ def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> tupl
 
 def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str) -> tuple[Environment, list[str]]:
     """The environment for the record, and what is started: the trainer, or the supervisor of a script."""
-    spec = ctx.run.spec
+    spec = ctx.spec
     if spec.code is None or spec.script is None:
         return found, trainer_argv(ctx, found, work)
     own = install_requirements(ctx, shell, found, work, spec.script.requirements)
@@ -239,7 +241,7 @@ def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str)
 
 def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
     """The user's own files as they were launched, whatever has become of them since."""
-    code, folder = ctx.run.spec.code, ctx.work_dir
+    code, folder = ctx.spec.code, ctx.work_dir()
     if code is None:
         return
     shell.put(kept_archive(ctx.services.home, code), archive_path(folder))
@@ -248,10 +250,10 @@ def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
 
 def send_programs(ctx: RunContext, shell: RemoteShell) -> None:
     """Copy the trainer and the programs that run on VMs, into the attempt's folder."""
-    archive = f"{ctx.work_dir}/programs.zip"
-    shell.run(["mkdir", "-p", ctx.work_dir], timeout_s=60)
+    archive = f"{ctx.work_dir()}/programs.zip"
+    shell.run(["mkdir", "-p", ctx.work_dir()], timeout_s=60)
     shell.put(ctx.services.payload().programs_zip, archive)
-    shell.run(["python3", "-m", "zipfile", "-e", archive, ctx.work_dir], timeout_s=120)
+    shell.run(["python3", "-m", "zipfile", "-e", archive, ctx.work_dir()], timeout_s=120)
 
 
 def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str | None = None) -> Environment:
@@ -260,11 +262,11 @@ def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str |
     Raises TrainingFailed with what is missing.
     """
     command, began = (
-        ["python3", f"{ctx.work_dir}/environment.py", ctx.run.spec.engine.value, kind],
+        ["python3", f"{ctx.work_dir()}/environment.py", ctx.spec.engine.value, kind],
         ctx.services.clock.monotonic(),
     )
     if home is not None:
-        work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{ctx.work_dir}"
+        work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{ctx.work_dir()}"
         command = ["env", f"HOME={work}/{home}", *command]
     found = _environment(ctx, shell, command)
     if found.lacks:

@@ -26,7 +26,7 @@ def check_stop(ctx: RunContext) -> None:
     this process was killed, ends it as one to be stopped. Another worker's failure is not: the run may go on with
     another VM.
     """
-    run = ctx.run
+    run = ctx.read_run()
     if ctx.stop.is_set() and not run.stop_requested:
         with suppress(LedgerTrouble):
             ctx.services.ledger.update_run(ctx.run_id, stop_requested=True)
@@ -42,7 +42,7 @@ def check_stop(ctx: RunContext) -> None:
 
 def is_to_stop(ctx: RunContext) -> bool:
     """Whether `check_stop` raises."""
-    run = ctx.run
+    run = ctx.read_run()
     return ctx.stop.is_set() or ctx.other_failed.is_set() or run.stop_requested or _is_torn_down(ctx, run)
 
 

@@ -27,7 +27,7 @@ def teardown(ctx: RunContext) -> None:
     More time that was granted, and is needed now, stays reserved.
     """
     ctx.show("deleting")
-    run, ledger = ctx.run, ctx.services.ledger
+    run, ledger = ctx.read_run(), ctx.services.ledger
     end_attempts(ctx.services, run, but=ledger.granted(run.id) if run.lacks_time else None)
     ctx.show("proven gone")
 
@@ -73,7 +73,7 @@ def ask_to_go(services: VmServices, attempt: Attempt) -> None:
     if not may_bill(services, attempt):
         return
     with suppress(OrchestratorError):
-        services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
+        services.vms[attempt.api].delete(attempt.ref)
 
 
 def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
@@ -101,7 +101,7 @@ def may_bill(services: VmServices, attempt: Attempt) -> bool:
     asked_at = services.clock.now()
     if asked_at > attempt.deleted_by:
         with suppress(OrchestratorError):
-            if not services.vms[attempt.api].get(VmRef(attempt.zone, attempt.vm)).may_bill:
+            if not services.vms[attempt.api].get(attempt.ref).may_bill:
                 return False
             note_outlived(services, attempt, asked_at)
     return True
@@ -117,7 +117,7 @@ def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
     Raises StillBilling when the proof does not succeed, for whatever reason; the attempt then stays open in the ledger,
     its money stays reserved and its kill switches stay armed.
     """
-    ref = VmRef(attempt.zone, attempt.vm)
+    ref = attempt.ref
     if attempt.state is AttemptState.RESERVED:
         try:  # no VM was ever asked for, and from now on none will be
             attempt = services.ledger.update_attempt(

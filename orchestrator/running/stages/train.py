@@ -97,11 +97,11 @@ def _raise_if_not_to_blame(ctx: RunContext) -> None:
 
 def _must_not_be_late(ctx: RunContext) -> None:
     """Raises DeadlineReached when the attempt has used its time or its reservation."""
-    reason = must_stop(ctx.attempt, ctx.now())
+    reason = must_stop(ctx.read_attempt(), ctx.now())
     if reason is None:
         return
-    hint = f"launch again with more --max-hours; with {ctx.run.spec.asks_for_checkpoints} it could be extended"
-    if ctx.run.spec.checkpoint_every:
+    hint = f"launch again with more --max-hours; with {ctx.spec.asks_for_checkpoints} it could be extended"
+    if ctx.spec.checkpoint_every:
         hint = f"`orchestrate extend {ctx.run_id} --hours H` resumes from its last checkpoint"
     raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
 
@@ -130,7 +130,7 @@ class _Follower:
         ctx = self._ctx
         started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
         crowd = ctx.services.shared.crowd
-        if ctx.attempt.number in started and crowd.is_crowded:  # another process has followed it before
+        if ctx.read_attempt().number in started and crowd.is_crowded:  # another process has followed it before
             self._turn_at = crowd.next_turn(ctx.services.clock.monotonic(), 0.0)
             return None
         try:
@@ -141,7 +141,7 @@ class _Follower:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        if ctx.attempt.number not in started:
+        if ctx.read_attempt().number not in started:
             ctx.log(TrainerStarted())
         return None
 
@@ -179,7 +179,7 @@ class _Follower:
         unseen = [str(link.worker) for link, status in zip(self._links, found, strict=True) if status is None]
         if unseen:
             who = "the VM" if len(self._links) == 1 else f"worker {', '.join(unseen)}"
-            ctx.show(f"no answer from {who}; retrying until {ctx.attempt.deadline:%H:%M} UTC")
+            ctx.show(f"no answer from {who}; retrying until {ctx.read_attempt().deadline:%H:%M} UTC")
         elif (first := found[0]) is not None:
             now = first.progress or TrainerProgress()
             doing = " ".join(filter(None, (now.phase, now.detail))) or "starting"
@@ -218,7 +218,7 @@ class _Follower:
         try:
             for cause in [link.preempted for link in self._links if link.preempted]:
                 raise cause
-            if services.shared.lists.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
+            if services.shared.lists.seems_gone(ctx.provider, ctx.ref(), services.clock, services.pace.poll_s):
                 live_vm(ctx)
         except Unavailable:
             return  # could not look: unknown, not absent
@@ -240,7 +240,9 @@ class _Follower:
             return None
         now_s = self._ctx.services.clock.monotonic()
         self._first_ended_at = now_s if self._first_ended_at is None else self._first_ended_at
-        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S or must_stop(self._ctx.attempt, self._ctx.now())
+        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S or must_stop(
+            self._ctx.read_attempt(), self._ctx.now()
+        )
         return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:

@@ -220,7 +220,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
     """Its kill switches were proven: whoever comes back days later finds none."""
     run, attempt = _rented_for_good(world)
     _late(world, attempt, timedelta(minutes=9))
-    world.tpu.delete(VmRef(attempt.zone, attempt.vm))
+    world.tpu.delete(attempt.ref)
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_all(world).outlived == []
     assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
@@ -228,7 +228,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
 
 def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) -> None:
     run, attempt = _rented_for_good(world)
-    world.tpu.preempt(VmRef(attempt.zone, attempt.vm))
+    world.tpu.preempt(attempt.ref)
     _late(world, attempt)
     assert _teardown_all(world).outlived == []
     assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
