@@ -64,7 +64,7 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     hashable: Any = kind
     readers, required = _readers(hashable)
     read = {}
-    names = {stored: name for name, stored in _stored_names(hashable).items()}
+    names = _field_names(hashable)
     for stored, value in _checked(dict, values).items():
         if (name := names.get(stored)) is None:
             raise ValueError(f"{kind.__name__} has no field {stored}")
@@ -88,6 +88,12 @@ def field_value(kind: type, name: str, value: Any) -> Any:
 def _stored_names(kind: Any) -> dict[str, str]:
     """The name of each field in JSON."""
     return {one.name: one.metadata.get(_STORED_AS, one.name) for one in fields(kind)}
+
+
+@cache
+def _field_names(kind: Any) -> dict[str, str]:
+    """The field of each name in JSON."""
+    return {stored: name for name, stored in _stored_names(kind).items()}
 
 
 @cache

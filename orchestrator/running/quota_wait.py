@@ -22,10 +22,9 @@ def wait_for_quota(ctx: RunContext) -> None:
     shown = False
     while not shared.quota.lets_in(name, ctx.run_id, lambda: others_in_use(ctx)):
         if ctx.now() > shared.quota.until(name, lambda: _latest_end(ctx)):
-            why = ZoneRefused(
-                ctx.read_attempt().zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", ""
-            )
-            raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.read_attempt().zone: why})
+            zone = ctx.read_attempt().zone
+            why = ZoneRefused(zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
+            raise no_zone_left(ctx, latest_refusals(ctx) or {zone: why})
         shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
         if not shown:
             ctx.show("waiting for quota that other runs use")
