@@ -7,14 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from enum import StrEnum
 
-from orchestrator.domain.money import HOURS_PER_MONTH, SECONDS_PER_HOUR, ZERO, billed_s
-from orchestrator.domain.prices import Price, RatePart, SideRates
+from orchestrator.domain.money import HOURS_PER_MONTH, SECONDS_PER_HOUR, UPPER_BOUND, ZERO, billed_s
 
 GIB = Decimal(2**30)
 JOB_DAYS_PER_MONTH = 31
 """A scheduler job is billed by the day, at a thirty-first of its monthly price (cloud.google.com/scheduler/pricing)."""
+
+
+class PriceKind(StrEnum):
+    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
+
+    An upper bound is the on-demand price of what is rented for less, at an unknown price.
+    """
+
+    LIST = "list"
+    LIVE = "live"
+    OWNED = "owned"
+    UPPER_BOUND = UPPER_BOUND
+
+
+@dataclass(frozen=True)
+class Price:
+    """USD for one `unit` of something, with its source, its date and its kind."""
+
+    usd: Decimal
+    unit: str
+    source: str
+    as_of: date
+    kind: PriceKind
+
+
+@dataclass(frozen=True)
+class RatePart:
+    """One thing that bills by the hour while a VM lives: `count` of it at `price`. `is_vm`: for a minute at least."""
+
+    item: str
+    name: str
+    count: int
+    usd_per_hour: Decimal
+    is_vm: bool
+    price: Price
+
+
+@dataclass(frozen=True)
+class SideRates:
+    """The prices of what an attempt uses besides its VM, as they were when its money was reserved.
+
+    USD per GiB-month stored, per thousand operations of class A and B, per GiB sent to the internet, per job and month.
+    """
+
+    storage: Price
+    class_a: Price
+    class_b: Price
+    egress: Price
+    job: Price
+
+
+_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
+NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
+"""Of your own machine, which uses no bucket."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from functools import cache
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.money import HOURS_PER_MONTH, UPPER_BOUND, ZERO, Rate
+from orchestrator.domain.cost import NO_SIDE_RATES, Price, PriceKind, RatePart, SideRates
+from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
 from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
 
 GLOBAL = "global"
@@ -22,29 +22,6 @@ _SENTINELS = (Decimal(700),)
 """What price lists write where they know nothing: 700.0 for v6e in skypilot's catalog."""
 _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex.?start", re.IGNORECASE)
 """A price on other terms than on demand or spot; sources and SKUs are named by such words."""
-
-
-class PriceKind(StrEnum):
-    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
-
-    An upper bound is the on-demand price of what is rented for less, at an unknown price.
-    """
-
-    LIST = "list"
-    LIVE = "live"
-    OWNED = "owned"
-    UPPER_BOUND = UPPER_BOUND
-
-
-@dataclass(frozen=True)
-class Price:
-    """USD for one `unit` of something, with its source, its date and its kind."""
-
-    usd: Decimal
-    unit: str
-    source: str
-    as_of: date
-    kind: PriceKind
 
 
 @dataclass(frozen=True)
@@ -118,32 +95,6 @@ class PriceAge:
 
 
 @dataclass(frozen=True)
-class RatePart:
-    """One thing that bills by the hour while a VM lives: `count` of it at `price`. `is_vm`: for a minute at least."""
-
-    item: str
-    name: str
-    count: int
-    usd_per_hour: Decimal
-    is_vm: bool
-    price: Price
-
-
-@dataclass(frozen=True)
-class SideRates:
-    """The prices of what an attempt uses besides its VM, as they were when its money was reserved.
-
-    USD per GiB-month stored, per thousand operations of class A and B, per GiB sent to the internet, per job and month.
-    """
-
-    storage: Price
-    class_a: Price
-    class_b: Price
-    egress: Price
-    job: Price
-
-
-@dataclass(frozen=True)
 class FetchedPrices:
     """Today's prices, of kind live; what has none, each with its reason; and how many entries were looked at."""
 
@@ -154,8 +105,6 @@ class FetchedPrices:
 
 NOT_RENTED = Rate(ZERO, ZERO, PriceKind.OWNED.value, ("not rented",), None)
 """Your own machine: whatever it costs, none of it is paid from the credit."""
-_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
-_NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
 
 
 def region_of(zone: str) -> str:
@@ -270,7 +219,7 @@ class PriceBook:
         Raises UnknownPrice, StalePrice or WrongPrice.
         """
         if not accelerator.is_rented:
-            return _NO_SIDE_RATES
+            return NO_SIDE_RATES
         return SideRates(
             storage=self.price("storage", "standard", zone),
             class_a=self.price("operations", "class-a", zone),

@@ -10,10 +10,10 @@ from decimal import Decimal
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.cost import CostLine, Usage, side_lines, total_usd, vm_lines
+from orchestrator.domain.cost import CostLine, SideRates, Usage, side_lines, total_usd, vm_lines
 from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.places import Place
-from orchestrator.domain.prices import PriceBook, SideRates
+from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunSpec
 
 SWITCHES_NEEDED = 2

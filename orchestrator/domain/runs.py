@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.cost import SideRates
 from orchestrator.domain.dataclass_json import stored_as
 from orchestrator.domain.money import ZERO, Rate
 from orchestrator.domain.places import Place, VmRef
-from orchestrator.domain.prices import SideRates
 from orchestrator.errors import DeadlineReached
 
 FIRST_LOOK = 2

@@ -15,10 +15,9 @@ from orchestrator.errors import HostBusy, OrchestratorError, OverCap
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
 from orchestrator.running.pipeline import STAGES, Stages, drive_locked, fail, reserve_first
-from orchestrator.running.progress import Progress
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.services import Services
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 
 _FILES = 4096
 """So many files may be open, as far as the system allows: each run keeps its lock open."""

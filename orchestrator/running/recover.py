@@ -11,8 +11,8 @@ from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import Unavailable
 from orchestrator.running.cleanup import Cleanup, TeardownReport, ask_to_stop, is_driven, unfinished
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
 from orchestrator.running.services import Services
+from orchestrator.running.stages.context import Progress
 from orchestrator.running.stages.stopping import already_stopped
 
 log = logging.getLogger("orchestrate")

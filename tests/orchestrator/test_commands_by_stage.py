@@ -17,10 +17,9 @@ from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.pipeline import STAGES
-from orchestrator.running.progress import Progress
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import is_locked, run_lock
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from tests.fakes import FakeVmProvider
 from tests.fakes.faults import Faults
 from tests.fakes.world import World

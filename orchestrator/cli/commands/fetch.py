@@ -45,8 +45,7 @@ def _check(project: Project, runs: tuple[str, ...]) -> None:
 
 def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[RunContext]:
     from orchestrator.bootstrap import connect
-    from orchestrator.running.progress import Progress
-    from orchestrator.running.stages.context import RunContext
+    from orchestrator.running.stages.context import Progress, RunContext
 
     def report(progress: Progress) -> None:
         if not quiet:

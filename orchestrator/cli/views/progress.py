@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
-    from orchestrator.running.progress import Progress
+    from orchestrator.running.stages.context import Progress
 
 COLUMNS = ("run", "accel", "workload", "steps", "stage", "now", "epoch", "left", "loss", "accuracy", "cost")
 GIVES_WAY = ("workload", "loss", "steps", "accuracy", "left", "epoch", "accel", "now")

@@ -15,15 +15,32 @@ from typing import Any
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import of_worker, results_prefix
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ports import RemoteShell, VmProvider, VmRef
-from orchestrator.running.progress import Progress
 from orchestrator.running.run_folder import key_path
 from orchestrator.running.services import Services
 
 SSH_USER = "orchestrate"
 HOST_WATCH_S = 2.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run is doing now. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
+
+    run: str
+    accelerator: str
+    stage: Stage
+    detail: str
+    state: RunState = RunState.ACTIVE
+    zone: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    usd: Decimal = Decimal(0)
+    is_bound: bool = False
 
 
 @dataclass(frozen=True)

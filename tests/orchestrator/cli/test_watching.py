@@ -13,8 +13,8 @@ from orchestrator.cli.views.conclusion import conclude
 from orchestrator.cli.views.progress import LiveDisplay
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import StillBilling
-from orchestrator.running.progress import Progress
 from orchestrator.running.run_folder import run_lock
+from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 from tests.orchestrator.cli.conftest import Shell
 

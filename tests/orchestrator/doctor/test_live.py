@@ -22,7 +22,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.ports import CommandResult
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.pipeline import STAGES, Stages
-from orchestrator.running.progress import Progress
+from orchestrator.running.stages.context import Progress
 from tests.fakes.world import ENVIRONMENT, World
 
 

@@ -13,10 +13,10 @@ from infra.gcp.sku_mapping import rules_for
 from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.cost import CostLine, total_usd
+from orchestrator.domain.cost import CostLine, PriceKind, total_usd
 from orchestrator.domain.names import MANIFEST, results_prefix
 from orchestrator.domain.places import Place
-from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
+from orchestrator.domain.prices import PriceAge, PriceBook, PriceRow, catalog_prices, catalog_rows
 from orchestrator.domain.quote import quote_for
 from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, UsageError, WrongPrice

@@ -14,7 +14,7 @@ from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import UsageError
 from orchestrator.ledger.events import SwitchProven
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
+from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
 ZONES = catalog_prices().zones(accelerator("v3-8"), Provisioning.ON_DEMAND)

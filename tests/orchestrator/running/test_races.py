@@ -19,10 +19,9 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import run_lock
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import end_attempt
 from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider

@@ -11,8 +11,7 @@ import pytest
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import Stopped, Unavailable
 from orchestrator.ports import CommandResult, RemoteShell
-from orchestrator.running.progress import Progress
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from orchestrator.running.stages.prepare import prepare, upload_shards
 from orchestrator.running.stages.provision import provision
 from tests.fakes.world import World

@@ -18,10 +18,9 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
 from orchestrator.running.quota_wait import wait_for_quota
 from orchestrator.running.recover import recover
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from tests.fakes.world import World
 from tests.records import make_record, write_record
 

@@ -18,9 +18,8 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec, VmState
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World

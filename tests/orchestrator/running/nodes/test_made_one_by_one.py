@@ -16,8 +16,8 @@ from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import NoCapacity, NotFound
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.progress import Progress
 from orchestrator.running.recover import teardown_all
+from orchestrator.running.stages.context import Progress
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
 
