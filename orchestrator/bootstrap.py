@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.sweep import Offers
     from orchestrator.ports import Account, Clock, PriceSource, VmProvider
-    from orchestrator.running.stages.context import Payload, Services
+    from orchestrator.running.services import Payload, Services
     from trainer.plugins import OwnWorkload
 
 LEDGER_FILE = "ledger.db"
@@ -249,7 +249,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.host.hosts import Providers, Shells, Stores
     from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
-    from orchestrator.running.stages.context import Pace
+    from orchestrator.running.waiting import Pace
 
     clients, config = google_clients(project), project.config
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
@@ -289,7 +289,8 @@ def messenger(project: Project) -> AppriseMessenger | None:
 def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequence[Run]) -> Services:
     from infra.host.hosts import Providers
     from orchestrator.notify.notifier import Notifier
-    from orchestrator.running.stages.context import Pace, Services
+    from orchestrator.running.services import Services
+    from orchestrator.running.waiting import Pace
 
     return Services(
         project=project.name,
@@ -320,7 +321,7 @@ def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
 
 def _payload(project: Project) -> Payload:
     from infra.vm.payload import packed
-    from orchestrator.running.stages.context import Payload
+    from orchestrator.running.services import Payload
 
     return Payload(*packed(project.home / "payload"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import vm_of_node
 from orchestrator.domain.places import VmRef as VmRef
 from orchestrator.domain.places import VmState as VmState
+from orchestrator.domain.places import is_one_place
 from orchestrator.domain.prices import FetchedPrices, PriceRow
 from orchestrator.remote_shell import ANSWER_BYTES as ANSWER_BYTES
 from orchestrator.remote_shell import CommandResult as CommandResult
@@ -92,6 +93,14 @@ class Listing:
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]
     foreign: tuple[Billable, ...] = ()
+
+    def silent_at(self, places: Collection[str]) -> tuple[str, ...]:
+        """List what did not answer and may hide something at these places.
+
+        Another zone, or machine of yours, hides nothing there, even if it stays silent for good. What is neither (a
+        region, a list as a whole) may hide anything.
+        """
+        return tuple(one for one in self.unreachable if one in places or not is_one_place(one))
 
 
 class VmProvider(Protocol):

@@ -17,8 +17,9 @@ from datetime import date
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.cost import PriceKind
 from orchestrator.domain.hardware import Chip, chips, machine_family
-from orchestrator.domain.prices import FetchedPrices, PriceKind, PriceRow
+from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 COMPUTE = "services/6F81-5844-456A"
 TPU = "services/E000-3F24-B8AA"

@@ -22,7 +22,7 @@ from orchestrator.errors import CloudError, StillBilling
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.running.pipeline import Stages
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.services import Services
 
 STOPPING = (
     "stopping: saving results (each run waits up to {:.0f} s for its own) and deleting VMs. Press Ctrl-C again to quit "
@@ -67,7 +67,7 @@ def stopping(words: str = STOPPING) -> Iterator[threading.Event]:
             )  # as good as kill -9, which everything here survives; waiting for threads is what is unwanted
         stop.set()
         with suppress(Exception):  # the terminal may be gone; nosemgrep: swallowed-error
-            from orchestrator.running.stages.context import STOPPING_PATIENCE_S
+            from orchestrator.running.stages.stopping import STOPPING_PATIENCE_S
 
             output.say(words.format(STOPPING_PATIENCE_S))
 

@@ -5,18 +5,52 @@ Pure arithmetic in `Decimal`; every line carries the price it was made with, and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from enum import StrEnum
 
-from orchestrator.domain.money import HOURS_PER_MONTH, MINIMUM_VM_S, SECONDS_PER_HOUR, ZERO
-from orchestrator.domain.prices import Price, PriceBook, PriceKind, RatePart
+from orchestrator.domain.money import HOURS_PER_MONTH, SECONDS_PER_HOUR, UPPER_BOUND, ZERO, billed_s
 
 GIB = Decimal(2**30)
 JOB_DAYS_PER_MONTH = 31
 """A scheduler job is billed by the day, at a thirty-first of its monthly price (cloud.google.com/scheduler/pricing)."""
+
+
+class PriceKind(StrEnum):
+    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
+
+    An upper bound is the on-demand price of what is rented for less, at an unknown price.
+    """
+
+    LIST = "list"
+    LIVE = "live"
+    OWNED = "owned"
+    UPPER_BOUND = UPPER_BOUND
+
+
+@dataclass(frozen=True)
+class Price:
+    """USD for one `unit` of something, with its source, its date and its kind."""
+
+    usd: Decimal
+    unit: str
+    source: str
+    as_of: date
+    kind: PriceKind
+
+
+@dataclass(frozen=True)
+class RatePart:
+    """One thing that bills by the hour while a VM lives: `count` of it at `price`. `is_vm`: for a minute at least."""
+
+    item: str
+    name: str
+    count: int
+    usd_per_hour: Decimal
+    is_vm: bool
+    price: Price
 
 
 @dataclass(frozen=True)
@@ -33,16 +67,21 @@ class SideRates:
     job: Price
 
 
+_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
+NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
+"""Of your own machine, which uses no bucket."""
+
+
 @dataclass(frozen=True)
 class Usage:
-    """How much of it: bytes kept for so many days, operations, bytes sent out, and days of scheduler jobs."""
+    """Quantities used besides a VM: bytes kept for so many days, operations, bytes sent out, days of scheduler jobs."""
 
-    stored_bytes: int
-    stored_days: int
-    class_a: int
-    class_b: int
-    egress_bytes: int
-    job_days: int
+    stored_bytes: int = 0
+    stored_days: int = 0
+    class_a: int = 0
+    class_b: int = 0
+    egress_bytes: int = 0
+    job_days: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,35 +95,18 @@ class CostLine:
     price: Price
 
 
-def side_rates(prices: PriceBook, zone: str) -> SideRates:
-    """The prices in the region of `zone`, where the bucket is too. Raises UnknownPrice, StalePrice or WrongPrice."""
-    return SideRates(
-        storage=prices.price("storage", "standard", zone),
-        class_a=prices.price("operations", "class-a", zone),
-        class_b=prices.price("operations", "class-b", zone),
-        egress=prices.price("egress", "internet", zone),
-        job=prices.price("scheduler", "job", zone),
-    )
-
-
-_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
-NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
-"""On your own machine, which uses no bucket."""
-
-
 def vm_lines(parts: Iterable[RatePart], lived_s: float) -> list[CostLine]:
-    """What a VM that lived `lived_s` costs: begun seconds whole, a minute at least for the VM itself."""
-    lived = Decimal(math.ceil(max(0.0, lived_s)))
+    """List what a VM that lived `lived_s` costs."""
     lines = []
     for part in parts:
-        hours = (max(lived, Decimal(MINIMUM_VM_S)) if part.is_vm else lived) / SECONDS_PER_HOUR
+        hours = billed_s(lived_s, is_vm=part.is_vm) / SECONDS_PER_HOUR
         units = hours * part.count / (HOURS_PER_MONTH if part.price.unit == "gib_month" else 1)
         lines.append(CostLine(part.item, part.name, units, part.usd_per_hour * hours, part.price))
     return lines
 
 
 def side_lines(rates: SideRates, usage: Usage) -> list[CostLine]:
-    """What everything besides the VM costs."""
+    """List what everything besides the VM costs."""
     gib_months = usage.stored_bytes / GIB * usage.stored_days * 24 / HOURS_PER_MONTH
     months = Decimal(usage.job_days) / JOB_DAYS_PER_MONTH
     amounts = (
@@ -97,6 +119,11 @@ def side_lines(rates: SideRates, usage: Usage) -> list[CostLine]:
     return [CostLine(item, what, units, price.usd * units, price) for item, what, units, price in amounts if units]
 
 
+def side_cost_usd(rates: SideRates, usage: Usage) -> Decimal:
+    """Sum up what everything besides the VM costs."""
+    return total_usd(side_lines(rates, usage))
+
+
 def total_usd(lines: Sequence[CostLine]) -> Decimal:
-    """The sum."""
+    """Sum up the lines."""
     return sum((line.usd for line in lines), ZERO)

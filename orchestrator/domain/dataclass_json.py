@@ -18,7 +18,13 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 _Made = TypeVar("_Made")
 _Reader = Callable[[Any], Any]
+_STORED_AS = "stored_as"
 _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "a table", bool: "true or false"}
+
+
+def stored_as(name: str) -> Mapping[str, str]:
+    """Make the metadata of a field that has another name in JSON."""
+    return {_STORED_AS: name}
 
 
 def to_json(value: Any) -> str:
@@ -28,7 +34,9 @@ def to_json(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not hasattr(value, "from_text"):
-        return vars(value)
+        kind: Any = type(value)
+        stored = _stored_names(kind)
+        return {stored[name]: one for name, one in vars(value).items()}
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
@@ -56,9 +64,10 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     hashable: Any = kind
     readers, required = _readers(hashable)
     read = {}
-    for name, value in _checked(dict, values).items():
-        if name not in readers:
-            raise ValueError(f"{kind.__name__} has no field {name}")
+    names = _field_names(hashable)
+    for stored, value in _checked(dict, values).items():
+        if (name := names.get(stored)) is None:
+            raise ValueError(f"{kind.__name__} has no field {stored}")
         try:
             read[name] = readers[name](value)
         except ValueError as cause:
@@ -73,6 +82,18 @@ def field_value(kind: type, name: str, value: Any) -> Any:
     """What one field of a dataclass holds. Raises ValueError saying why it cannot, KeyError when there is no such."""
     hashable: Any = kind
     return _readers(hashable)[0][name](value)
+
+
+@cache
+def _stored_names(kind: Any) -> dict[str, str]:
+    """The name of each field in JSON."""
+    return {one.name: one.metadata.get(_STORED_AS, one.name) for one in fields(kind)}
+
+
+@cache
+def _field_names(kind: Any) -> dict[str, str]:
+    """The field of each name in JSON."""
+    return {stored: name for name, stored in _stored_names(kind).items()}
 
 
 @cache

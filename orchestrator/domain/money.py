@@ -15,6 +15,12 @@ CENT = Decimal("0.01")
 UPPER_BOUND = "upper bound"
 
 
+def billed_s(lived_s: float, *, is_vm: bool) -> Decimal:
+    """Round up to whole seconds; of a VM itself, not of its disk and address, at least a minute is billed."""
+    lived = Decimal(math.ceil(max(0.0, lived_s)))
+    return max(lived, Decimal(MINIMUM_VM_S)) if is_vm else lived
+
+
 @dataclass(frozen=True)
 class Rate:
     """What a VM costs while it lives, in USD per hour, and where the figures come from.
@@ -45,10 +51,9 @@ class Rate:
         return self.vm_usd_per_hour + self.extras_usd_per_hour
 
     def cost_usd(self, seconds: float) -> Decimal:
-        """USD for a VM that lived `seconds`, begun seconds whole; the minimum of a minute is the VM's alone."""
-        lived = Decimal(math.ceil(max(0.0, seconds)))
-        billed = max(lived, Decimal(MINIMUM_VM_S))
-        return (self.vm_usd_per_hour * billed + self.extras_usd_per_hour * lived) / SECONDS_PER_HOUR
+        """USD for a VM that lived `seconds`."""
+        vm_usd = self.vm_usd_per_hour * billed_s(seconds, is_vm=True)
+        return (vm_usd + self.extras_usd_per_hour * billed_s(seconds, is_vm=False)) / SECONDS_PER_HOUR
 
 
 def usd(amount: Decimal) -> str:

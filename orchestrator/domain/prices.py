@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from functools import cache
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.money import HOURS_PER_MONTH, UPPER_BOUND, ZERO, Rate
+from orchestrator.domain.cost import NO_SIDE_RATES, Price, PriceKind, RatePart, SideRates
+from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
 from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
 
 GLOBAL = "global"
@@ -22,29 +22,6 @@ _SENTINELS = (Decimal(700),)
 """What price lists write where they know nothing: 700.0 for v6e in skypilot's catalog."""
 _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex.?start", re.IGNORECASE)
 """A price on other terms than on demand or spot; sources and SKUs are named by such words."""
-
-
-class PriceKind(StrEnum):
-    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
-
-    An upper bound is the on-demand price of what is rented for less, at an unknown price.
-    """
-
-    LIST = "list"
-    LIVE = "live"
-    OWNED = "owned"
-    UPPER_BOUND = UPPER_BOUND
-
-
-@dataclass(frozen=True)
-class Price:
-    """USD for one `unit` of something, with its source, its date and its kind."""
-
-    usd: Decimal
-    unit: str
-    source: str
-    as_of: date
-    kind: PriceKind
 
 
 @dataclass(frozen=True)
@@ -115,18 +92,6 @@ class PriceAge:
         days = self.tariff_days if kind in TARIFFS else self.spot_days if moving else self.list_days
         if price.as_of < self.today - timedelta(days=days):
             raise StalePrice(what, where, price.as_of, days)
-
-
-@dataclass(frozen=True)
-class RatePart:
-    """One thing that bills by the hour while a VM lives: `count` of it at `price`. `is_vm`: for a minute at least."""
-
-    item: str
-    name: str
-    count: int
-    usd_per_hour: Decimal
-    is_vm: bool
-    price: Price
 
 
 @dataclass(frozen=True)
@@ -247,6 +212,21 @@ class PriceBook:
             disk, gib = self.price("disk", kind, zone), gib * accelerator.nodes
             parts.append(RatePart("disk", kind, gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
+
+    def side_rates(self, accelerator: Accelerator, zone: str) -> SideRates:
+        """Look up the prices in the region of `zone`, where the bucket is too; your own machine uses none.
+
+        Raises UnknownPrice, StalePrice or WrongPrice.
+        """
+        if not accelerator.is_rented:
+            return NO_SIDE_RATES
+        return SideRates(
+            storage=self.price("storage", "standard", zone),
+            class_a=self.price("operations", "class-a", zone),
+            class_b=self.price("operations", "class-b", zone),
+            egress=self.price("egress", "internet", zone),
+            job=self.price("scheduler", "job", zone),
+        )
 
     def in_zone(self, kind: str, name: str, zone: str, terms: Provisioning) -> Price:
         """The price of something that only some zones of a region offer. Raises as `price` does."""

@@ -10,16 +10,7 @@ from decimal import Decimal
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.cost import (
-    NO_SIDE_RATES,
-    CostLine,
-    SideRates,
-    Usage,
-    side_lines,
-    side_rates,
-    total_usd,
-    vm_lines,
-)
+from orchestrator.domain.cost import CostLine, SideRates, Usage, side_lines, total_usd, vm_lines
 from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
@@ -132,21 +123,16 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
     Raises UnknownPrice, StalePrice, WrongPrice.
     """
     item = spec.accelerator
-    sides = side_rates(prices, zone) if item.is_rented else NO_SIDE_RATES
+    sides = prices.side_rates(item, zone)
+    parts = prices.parts(item, zone, Provisioning.ON_DEMAND)
+    rate, reserve_rate = (prices.rate(item, zone, terms) for terms in (spec.provisioning, Provisioning.ON_DEMAND))
     lines: list[CostLine] = []
     if item.is_rented:
         longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
         logs_bytes = LOG_BYTES + (item.workers - 1) * WORKER_LOG_BYTES
         used = usage(spec, longest_s, sent_home_bytes(spec) + logs_bytes, JOB_DAYS * scheduler_jobs(item))
-        lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
-    return Quote(
-        spec=spec,
-        zone=zone,
-        rate=prices.rate(item, zone, spec.provisioning),
-        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
-        side_rates=sides,
-        lines=lines,
-    )
+        lines = vm_lines(parts, longest_s) + side_lines(sides, used)
+    return Quote(spec=spec, zone=zone, rate=rate, reserve_rate=reserve_rate, side_rates=sides, lines=lines)
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
@@ -190,14 +176,14 @@ def make_attempt(
         proven_at=None,
         gone_at=None,
         settled_usd=None,
-        storage_usd=ZERO,
+        side_cost_usd=ZERO,
     )
 
 
 def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
     """What an attempt whose VM is gone at `now` has used besides it. `log_bytes` were followed over SSH."""
     if attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):  # no VM, but its switches may have stood
-        return Usage(0, 0, 0, 0, 0, job_days(run, attempt, now))
+        return Usage(job_days=job_days(run, attempt, now))
     began = attempt.billed_from or now
     lived_s = (attempt.billed_until(now) - began).total_seconds()
     return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, job_days(run, attempt, now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -11,8 +11,9 @@ from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import SideRates
-from orchestrator.domain.money import Rate
-from orchestrator.domain.places import Place
+from orchestrator.domain.dataclass_json import stored_as
+from orchestrator.domain.money import ZERO, Rate
+from orchestrator.domain.places import Place, VmRef
 from orchestrator.errors import DeadlineReached
 
 FIRST_LOOK = 2
@@ -281,7 +282,7 @@ class Attempt:
     `outlived_at` is when its VM was last seen alive after its slowest kill switch should have deleted it (None: never).
     `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
     spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
-    When it is settled, `settled_usd` is what the VM cost and `storage_usd` everything besides: storage, operations,
+    When it is settled, `settled_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
     egress and scheduler jobs.
     """
 
@@ -308,7 +309,11 @@ class Attempt:
     gone_at: datetime | None
     fetched_bytes: int = 0
     settled_usd: Decimal | None
-    storage_usd: Decimal
+    side_cost_usd: Decimal = field(metadata=stored_as("storage_usd"))
+
+    @property
+    def ref(self) -> VmRef:
+        return VmRef(self.zone, self.vm)
 
     @property
     def deleted_by(self) -> datetime:
@@ -318,6 +323,25 @@ class Attempt:
     def billed_until(self, now: datetime) -> datetime:
         """Until when its VM may be billed, as of `now`: as long as its kill switches take, unless seen alive later."""
         return now if self.outlived_at else min(now, self.deleted_by)
+
+    @property
+    def total_usd(self) -> Decimal:
+        """What it cost with everything besides its VM, once it is settled; zero before."""
+        return (self.settled_usd or ZERO) + self.side_cost_usd
+
+    def cost_so_far(self, now: datetime) -> Decimal:
+        """What it has cost up to `now` at most, in USD at the rate it is billed at.
+
+        From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same.
+        No VM outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was
+        proven before its create, an instance's limit is part of it. One that was seen alive later did, and costs until
+        it is proven deleted.
+        """
+        if self.state is AttemptState.SETTLED:
+            return self.total_usd
+        if self.billed_from is None or self.state in (AttemptState.RESERVED, AttemptState.REFUSED):
+            return ZERO
+        return self.rate.cost_usd((self.billed_until(now) - self.billed_from).total_seconds())
 
 
 def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:

@@ -217,7 +217,7 @@ class Bills:
 
     def _shared_usd(self) -> Decimal:
         """What the ledger counts for buckets, operations and egress: billed without a run's label."""
-        return sum((attempt.storage_usd for attempt in self._ledger.attempts()), ZERO)
+        return sum((attempt.side_cost_usd for attempt in self._ledger.attempts()), ZERO)
 
 
 def _counted(attempts: Sequence[Attempt]) -> Decimal:

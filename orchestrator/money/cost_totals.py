@@ -14,7 +14,6 @@ from orchestrator.domain.runs import Engine, PastRun, RunSpec, Stage
 from orchestrator.ledger.database import NANO
 from orchestrator.ledger.events import StageDone
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def _used_so_far(ledger: Ledger, now: datetime) -> Mapping[str, Decimal]:
     """What the open attempts of each run have used of their reservations; only those are read one by one."""
     used: dict[str, Decimal] = defaultdict(lambda: ZERO)
     for attempt in ledger.attempts(unsettled=True):
-        used[attempt.run] += cost_so_far(attempt, now)
+        used[attempt.run] += attempt.cost_so_far(now)
     return used
 
 

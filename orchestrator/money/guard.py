@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import CENT, ZERO, usd
-from orchestrator.domain.runs import Attempt, AttemptState
+from orchestrator.domain.runs import Attempt
 from orchestrator.errors import UsageError
 from orchestrator.ledger.billing_account import OtherProject
 from orchestrator.ledger.credit import Credit
@@ -103,33 +103,18 @@ def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
     return credit
 
 
-def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
-    """What an attempt has cost up to `now` at most, at the rate it is billed at.
-
-    From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. No VM
-    outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was proven before
-    its create, an instance's limit is part of it. One that was seen running later did, and costs until it is
-    proven deleted.
-    """
-    if attempt.state is AttemptState.SETTLED:
-        return (attempt.settled_usd or ZERO) + attempt.storage_usd
-    if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
-        return ZERO
-    return attempt.rate.cost_usd((attempt.billed_until(now) - attempt.billed_from).total_seconds())
-
-
 def committed_usd(attempt: Attempt, now: datetime) -> Decimal:
     """What an open attempt takes of the credit: its reservation, or its cost so far if that is more (its VM outlived
     its kill switches).
     """
-    return max(attempt.reserved_usd, cost_so_far(attempt, now))
+    return max(attempt.reserved_usd, attempt.cost_so_far(now))
 
 
 def outlived_sentence(attempt: Attempt, now: datetime) -> str:
     """What a VM that outlived its kill switches has cost: a reservation is to exclude that, so it is never hidden."""
     due = f"its kill switches should have deleted it by {attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
     end = f"proven deleted at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN deleted"
-    cost = f"cost {usd(cost_so_far(attempt, now))}, reserved {usd(attempt.reserved_usd)}"
+    cost = f"cost {usd(attempt.cost_so_far(now))}, reserved {usd(attempt.reserved_usd)}"
     return f"{NOT_IN_TIME}: {attempt.vm} in {attempt.zone}: {due}; {end}; {cost}"
 
 
@@ -144,7 +129,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     others = ledger.other_projects()
     reserved += sum((one.reserved_usd for one in others), ZERO)
     spent = credit.spent_before_usd + settled + billed_more + sum((one.spent_usd for one in others), ZERO)
-    accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
+    accruing = sum((attempt.cost_so_far(now) for attempt in live), ZERO)
     free = credit.amount_usd - spent - reserved
     return MoneyView(
         simulated=ledger.simulated,
@@ -197,7 +182,7 @@ def must_stop(attempt: Attempt, now: datetime) -> str | None:
     """Why the run must be stopped now, or None."""
     if now >= stop_at(attempt):
         return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
-    if cost_so_far(attempt, now) >= attempt.reserved_usd > 0:  # what is not rented has none
+    if attempt.cost_so_far(now) >= attempt.reserved_usd > 0:  # what is not rented has none
         return f"it has used its reservation of ${attempt.reserved_usd:.2f}"
     return None
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_rows, read_rows
+from orchestrator.domain.cost import PriceKind
+from orchestrator.domain.prices import PriceAge, PriceBook, PriceRow, catalog_rows, read_rows
 from orchestrator.errors import UsageError
 from orchestrator.private_file import write_private
 

@@ -11,7 +11,7 @@ from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.notices import Notice, NoticeKind
-from orchestrator.money.guard import cost_so_far, money_view, stated_credit
+from orchestrator.money.guard import money_view, stated_credit
 
 LEVELS = (Decimal("0.9"), Decimal("0.5"))
 """The parts of a cap at which people are told; of two that are passed at once only the first here."""
@@ -62,7 +62,7 @@ def has_ended(runs: Sequence[Run]) -> bool:
 
 def _cost(ledger: Ledger, runs: Sequence[Run], now: datetime) -> Decimal:
     attempts = (attempt for run in runs for attempt in ledger.attempts(run.id))
-    return sum((cost_so_far(attempt, now) for attempt in attempts), ZERO)
+    return sum((attempt.cost_so_far(now) for attempt in attempts), ZERO)
 
 
 def _preemptions(runs: Sequence[Run]) -> Iterator[Notice]:

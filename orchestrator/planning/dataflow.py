@@ -7,8 +7,9 @@ from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 
+from orchestrator.domain.cost import Price
 from orchestrator.domain.money import cents_up
-from orchestrator.domain.prices import Price, PriceBook, catalog_prices, read_rows
+from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
 
 MACHINE, VCPUS, MEMORY_GB, DISK_GB = "n1-standard-4", 4, 15, 50
 """Of a worker. Memory: cloud.google.com/compute/docs/general-purpose-machines, n1-standard-4."""

@@ -202,8 +202,7 @@ def _settled(attempts: Sequence[Attempt]) -> tuple[Decimal | None, Decimal | Non
     """What a run's attempts cost, and what of it was not for VMs; None until all are settled."""
     if not attempts or any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return None, None
-    side_usd = sum((attempt.storage_usd for attempt in attempts), ZERO)
-    return sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd), side_usd
+    return sum((one.total_usd for one in attempts), ZERO), sum((one.side_cost_usd for one in attempts), ZERO)
 
 
 def _load(path: str | Path, hint: str) -> Record:

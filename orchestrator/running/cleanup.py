@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.domain.cost import Usage, side_lines, total_usd
+from orchestrator.domain.cost import Usage, side_cost_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
@@ -26,7 +26,7 @@ from orchestrator.running.inventory import (
     unseen,
 )
 from orchestrator.running.run_folder import is_locked
-from orchestrator.running.stages.context import Services
+from orchestrator.running.services import VmServices
 from orchestrator.running.stages.teardown import (
     ask_to_go,
     everything_at,
@@ -60,17 +60,17 @@ class TeardownReport:
     """Those whose VM was seen alive after its kill switches should have deleted it."""
 
 
-def unfinished(services: Services) -> list[Run]:
+def unfinished(services: VmServices) -> list[Run]:
     """The runs that are not done, whoever drives them."""
     return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
 
 
-def is_driven(services: Services, run: Run) -> bool:
+def is_driven(services: VmServices, run: Run) -> bool:
     """Whether another process drives the run now."""
     return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
-def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
+def ask_to_stop(services: VmServices, run: Run) -> LedgerTrouble | None:
     """Whoever drives the run reads this. Returns why it could not be written: a delete waits for no ledger, or disk."""
     try:
         services.ledger.update_run(run.id, stop_requested=True)
@@ -118,7 +118,7 @@ def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proo
 class Cleanup:
     """Deletes what it is asked to, and reports what is proven deleted and what is not. Raises nothing."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: VmServices) -> None:
         self._services = services
         self._began = services.clock.now()
         self._unproven: set[VmRef] = set()
@@ -146,13 +146,13 @@ class Cleanup:
     def end_all(self, attempts: Sequence[Attempt]) -> None:
         """All that are not settled: each is asked to go before the first is waited for, which is done side by side."""
         self._side_by_side(_logged(partial(ask_to_go, self._services)), attempts)
-        to_prove = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
+        to_prove = [attempt for attempt in attempts if attempt.ref not in self._unproven]
         self._take(self._side_by_side(self._prove_ended, to_prove))
 
     def _prove_ended(self, attempt: Attempt) -> _Proof | None:
         name = f"{attempt.vm} in {attempt.zone}"
         end = partial(self._end, attempt.run, attempt.number)
-        return _proof(VmRef(attempt.zone, attempt.vm), name, name, end)
+        return _proof(attempt.ref, name, name, end)
 
     def _end(self, run_id: str, number: int) -> bool:
         """End an attempt; False where it had ended before."""
@@ -187,8 +187,8 @@ class Cleanup:
         attempt, run = self._services.ledger.attempt(taken.run, taken.number), self._services.ledger.run(taken.run)
         if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
             return {}
-        left = Usage(0, 0, 0, 0, 0, JOB_DAYS * scheduler_jobs(run.spec.accelerator))
-        return {"storage_usd": total_usd(side_lines(attempt.side_rates, left))}
+        left = Usage(job_days=JOB_DAYS * scheduler_jobs(run.spec.accelerator))
+        return {"side_cost_usd": side_cost_usd(attempt.side_rates, left)}
 
     def stop_again(self, runs: Sequence[Run]) -> None:
         """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""

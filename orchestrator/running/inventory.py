@@ -10,8 +10,7 @@ from orchestrator.domain.names import bucket_name, nonce
 from orchestrator.domain.runs import AttemptState, Run
 from orchestrator.errors import ApiDisabled, CreatesFrozen, OrchestratorError
 from orchestrator.ports import Billable, Listing
-from orchestrator.running.stages.context import Services
-from orchestrator.running.watch import hiding
+from orchestrator.running.services import VmServices
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
 
@@ -26,7 +25,7 @@ def unseen(zone: str) -> str:
     return f"anything in {zone}, which did not answer"
 
 
-def list_service(services: Services, api: str) -> Listing:
+def list_service(services: VmServices, api: str) -> Listing:
     """Everything of ours in one service. Where its API is off and no attempt is open, nothing of it can be there."""
     try:
         return services.vms[api].list_billable()
@@ -37,7 +36,7 @@ def list_service(services: Services, api: str) -> Listing:
         return Listing((), ())
 
 
-def list_all(services: Services) -> Listing:
+def list_all(services: VmServices) -> Listing:
     """Everything of ours that may bill now, the zones that could not be seen, and what of others uses quota."""
     looks = [list_service(services, api) for api in services.vms]
     return Listing(
@@ -47,7 +46,7 @@ def list_all(services: Services) -> Listing:
     )
 
 
-def silent_places(services: Services, look: Listing) -> tuple[str, ...]:
+def silent_places(services: VmServices, look: Listing) -> tuple[str, ...]:
     """What did not answer and may hide something of ours.
 
     A ledger that knows attempts knows where they are, and a settled one was proven deleted when that could be seen.
@@ -56,21 +55,21 @@ def silent_places(services: Services, look: Listing) -> tuple[str, ...]:
     attempts = services.ledger.attempts()
     if not attempts:
         return tuple(look.unreachable)
-    return hiding(look, {attempt.zone for attempt in attempts if attempt.state is not AttemptState.SETTLED})
+    return look.silent_at({attempt.zone for attempt in attempts if attempt.state is not AttemptState.SETTLED})
 
 
-def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
+def is_of_ledger(services: VmServices, vm: str, marked: str | None) -> bool:
     """Whether what is marked with that nonce was made for a VM of this ledger: nothing was for one of a copy of it."""
     return marked == nonce(services.ledger.id, vm) and services.ledger.original is None
 
 
-def is_of_original(services: Services, item: Billable) -> bool:
+def is_of_original(services: VmServices, item: Billable) -> bool:
     """Whether this ledger is a copy, and the other rented it, from which it may be driven now."""
     marked = item.labels.get("oc-nonce")
     return marked == nonce(services.ledger.id, item.vm.name) and services.ledger.original is not None
 
 
-def is_own(services: Services, item: Billable) -> bool:
+def is_own(services: VmServices, item: Billable) -> bool:
     """Whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here.
 
     A copy has rented nothing: its folders are copies too.
@@ -80,7 +79,7 @@ def is_own(services: Services, item: Billable) -> bool:
     return item.labels.get("oc-run") in services.ledger.lost_runs and services.ledger.original is None
 
 
-def check_past(services: Services) -> None:
+def check_past(services: VmServices) -> None:
     """Raises CreatesFrozen where the cloud has VMs of this ledger that it does not know: it is an older copy of it."""
     try:
         found = {item.vm.name for item in list_all(services).found if is_own(services, item)}
@@ -94,7 +93,7 @@ def check_past(services: Services) -> None:
         )
 
 
-def of_others(services: Services) -> list[Billable]:
+def of_others(services: VmServices) -> list[Billable]:
     """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
     found = list_all(services).found
     return [item for item in found if not is_own(services, item)]
@@ -108,7 +107,7 @@ class Remaining:
     names: tuple[str, ...]
 
 
-def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remaining:
+def remaining(services: VmServices, runs: Sequence[Run] | None = None) -> Remaining:
     """What may still be billed for these runs, or at all.
 
     A zone, or a machine of your own, that does not answer hides nothing of runs that were never there; without `runs`,
@@ -123,11 +122,11 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
     if runs is not None:
         ids = {run.id for run in runs}
         found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = hiding(look, {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids})
+        silent = look.silent_at({attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids})
     return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
 
 
-def idle_costs(services: Services) -> list[str]:
+def idle_costs(services: VmServices) -> list[str]:
     """A sentence for each thing that costs money or quota although no run uses it. Raises nothing.
 
     Stopped VMs, queued resources without one, disks, buckets; and what could not be seen.

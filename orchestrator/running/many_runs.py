@@ -16,7 +16,8 @@ from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
 from orchestrator.running.pipeline import STAGES, Stages, drive_locked, fail, reserve_first
 from orchestrator.running.run_folder import run_lock
-from orchestrator.running.stages.context import Progress, RunContext, Services
+from orchestrator.running.services import Services
+from orchestrator.running.stages.context import Progress, RunContext
 
 _FILES = 4096
 """So many files may be open, as far as the system allows: each run keeps its lock open."""
@@ -108,9 +109,9 @@ def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: li
 
 def _line_up(ctx: RunContext) -> None:
     """To start in the order in which the runs begin; one whose VM may be billed already, after a crash, goes first."""
-    run = ctx.run
-    billed = run.attempt > 0 and ctx.attempt.billed_from is not None
-    ctx.services.watch.queue_to_start(run.id, at_once=billed)
+    run = ctx.read_run()
+    billed = run.attempt > 0 and ctx.read_attempt().billed_from is not None
+    ctx.services.shared.starts.queue_to_start(run.id, at_once=billed)
 
 
 def _allow_files(count: int) -> int:
@@ -162,8 +163,8 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
 
 
 def _has_worst_case(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
-    with run_lock(ctx.services.run_folder(ctx.run)) as mine:
-        run = ctx.run
+    with run_lock(ctx.services.run_folder(ctx.read_run())) as mine:
+        run = ctx.read_run()
         if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
             return True  # it is driven already, here or in another process
         try:

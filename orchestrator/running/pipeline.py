@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
     LedgerTrouble,
     NoCapacity,
@@ -33,9 +34,10 @@ from orchestrator.running.quota_wait import (
 )
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
-from orchestrator.running.stages.context import RunContext, already_stopped
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import prepare
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.stopping import already_stopped, check_stop, sleep
 from orchestrator.running.stages.teardown import end_attempts, may_bill, prove_ended, prove_gone, teardown
 from orchestrator.running.stages.train import train
 
@@ -52,38 +54,35 @@ log = logging.getLogger("orchestrate")
 
 def reserve_first(ctx: RunContext) -> None:
     """Reserve the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
-    ctx.check_stop()
-    services, run, now = ctx.services, ctx.run, ctx.now()
+    check_stop(ctx)
+    services, run, now = ctx.services, ctx.read_run(), ctx.now()
     latest = run.spec.latest_end(now)
     credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
-
-    def make(number: int) -> Attempt:
-        return make_attempt(
-            run, number, quote_for(run.spec, run.spec.zones[0], services.prices), now, services.ledger.id
-        )
-
+    quote = quote_for(run.spec, run.spec.zones[0], services.prices)
+    make = partial(make_attempt, run, quote=quote, now=now, ledger_id=services.ledger.id)
     services.ledger.admit_attempt(run.id, make, credit)
 
 
 def drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
-    watch = ctx.services.watch
+    shared = ctx.services.shared
     try:
         while True:
             try:
-                with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+                with run_lock(ctx.services.run_folder(ctx.read_run())) as mine:
                     if mine:
                         return _drive_or_end(ctx, stages)
             except OSError as cause:  # the disk is full, or can only be read: what is rented ends without the lock
                 return _emergency(ctx, LedgerTrouble(f"the folder of {ctx.run_id} cannot be written: {cause}"))
-            run = ctx.run
+            run = ctx.read_run()
             if run.stage is Stage.DONE or ctx.stop.is_set():
                 return run  # the other process stops it: it reads the request in the ledger
-            watch.has_started(ctx.run_id)  # that process starts it
+            shared.starts.has_started(ctx.run_id)  # that process starts it
             ctx.show("driven by another orchestrate process")
             ctx.services.clock.sleep(ctx.services.pace.poll_s)
     finally:
-        watch.is_over(ctx.run_id)
+        shared.starts.is_over(ctx.run_id)
+        shared.quota.leave(ctx.run_id)
 
 
 def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
@@ -97,7 +96,7 @@ def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
 def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     """Take one run from the stage that the ledger names to its end."""
     ledger = ctx.services.ledger
-    while (run := ctx.run).stage is not Stage.DONE:
+    while (run := ctx.read_run()).stage is not Stage.DONE:
         if run.state is RunState.PLANNED:
             ledger.update_run(run.id, state=RunState.ACTIVE)
         try:
@@ -107,27 +106,27 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
             stages[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)
-            return ctx.run  # stays in its stage: `teardown` and `recover` resume there
+            return ctx.read_run()  # stays in its stage: `teardown` and `recover` resume there
         except OrchestratorError as cause:
             _answer(ctx, cause, run.stage)
         else:
             _advance(ctx, run.stage)
-    return ctx.run
+    return ctx.read_run()
 
 
 def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
     """Only so many runs start at once. Raises Stopped."""
-    watch = ctx.services.watch
+    starts = ctx.services.shared.starts
     if stage not in (Stage.PROVISION, Stage.PREPARE):
-        watch.has_started(ctx.run_id)
+        starts.has_started(ctx.run_id)
         return
-    if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
+    if ctx.read_run().attempt and ctx.read_attempt().state is AttemptState.RESERVED:
         wait_for_quota(ctx)
-    watch.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
-    if not watch.may_start(ctx.run_id):
+    starts.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
+    if not starts.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
-    while not watch.may_start(ctx.run_id):
-        ctx.sleep(ctx.services.pace.poll_s)
+    while not starts.may_start(ctx.run_id):
+        sleep(ctx, ctx.services.pace.poll_s)
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
@@ -152,7 +151,7 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
 
 def _finish(ctx: RunContext) -> None:
     """The end; or the begin of the next attempt, where the deadline ended the run and more time was granted."""
-    run, changes = ctx.run, dict[str, object]()
+    run, changes = ctx.read_run(), dict[str, object]()
     if run.error_code == StillBilling.__name__ and run.record is not None:  # not proven deleted at first; now it is
         changes |= {"error": None, "error_code": None, "exit_code": 0}
     if run.state is not RunState.NOT_NEEDED:
@@ -162,7 +161,7 @@ def _finish(ctx: RunContext) -> None:
     if run.stage is Stage.DONE:
         ctx.show("done" if run.state is RunState.SUCCEEDED else run.state.value)
     else:
-        ctx.note(f"resumes: {ctx.attempt.max_hours} h more were granted")
+        ctx.note(f"resumes: {ctx.read_attempt().max_hours} h more were granted")
 
 
 def _ended(error_code: object) -> RunState:
@@ -175,7 +174,7 @@ def _ended(error_code: object) -> RunState:
 def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
     """The first failure is the run's; what fails afterwards is an event."""
     ctx.note(f"{cause.code}: {cause.sentence}")
-    if ctx.run.error is None:
+    if ctx.read_run().error is None:
         sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
         code = 130 if isinstance(cause, Stopped) else cause.exit_code
         ctx.services.ledger.update_run(ctx.run_id, error=sentence, error_code=cause.code, exit_code=code)
@@ -184,7 +183,7 @@ def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
 def fail(ctx: RunContext, cause: OrchestratorError) -> None:
     """Note the failure and save what can be saved: a run that trained has a record to collect."""
     _note_failure(ctx, cause)
-    stage = Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN
+    stage = Stage.COLLECT if ctx.read_run().stage is Stage.TRAIN else Stage.TEARDOWN
     ctx.services.ledger.update_run(ctx.run_id, stage=stage)
 
 
@@ -194,11 +193,12 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     When none is left, and a wait was asked for, in the queue of the first that had no capacity; only then is quota
     waited for that other runs use.
     """
-    zone, zones = ctx.attempt.zone, ctx.run.spec.zones
-    reason = f"{cause.in_short}, also in its queue" if ctx.attempt.queued else cause.in_short
+    attempt, zones = ctx.read_attempt(), ctx.spec.zones
+    zone = attempt.zone
+    reason = f"{cause.in_short}, also in its queue" if attempt.queued else cause.in_short
     ctx.log(ZoneRefused(zone, cause.code, cause.sentence, reason, cause.place))
     refused = latest_refusals(ctx)
-    for following in () if ctx.attempt.queued else zones[zones.index(zone) + 1 :]:
+    for following in () if attempt.queued else zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
             ctx.note(f"new attempt in {following}")
@@ -206,7 +206,7 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
             return
         ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
     out_of_stock = [place for place in zones if place in refused and refused[place].error == NoCapacity.__name__]
-    if ctx.run.spec.may_queue and not ctx.attempt.queued and out_of_stock:
+    if ctx.spec.may_queue and not attempt.queued and out_of_stock:
         ctx.note(f"no zone has capacity: new attempt in the queue of {out_of_stock[0]}")
         _new_attempt(ctx, out_of_stock[0], queued=True)
         return
@@ -214,35 +214,32 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
     if others := others_that_fill(ctx, full, since):
         ctx.log(QuotaAwaited(others))
-        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, others_in_use(ctx))
+        ctx.services.shared.quota.is_full(ctx.spec.rented_as, ctx.run_id, others_in_use(ctx))
         _new_attempt(ctx, zones[0])
         return
     fail(ctx, cause if len(refused) == 1 else no_zone_left(ctx, refused))
 
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:
-    run = ctx.run
+    run = ctx.read_run()
     if not cause.allows_replacement or run.preemptions + 1 >= run.spec.max_attempts:
         fail(ctx, cause)
         return
-    zone = ctx.attempt.zone
+    zone = ctx.read_attempt().zone
     ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zone}")
     _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 
 def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **changes: int) -> None:
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
-    services, run = ctx.services, ctx.run
-    spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
-
-    def make(number: int) -> Attempt:
-        quote = quote_for(spec, zone, services.prices)
-        return make_attempt(run, number, quote, ctx.now(), services.ledger.id, queued=queued)
-
+    services, run = ctx.services, ctx.read_run()
+    spec = replace(run.spec, max_hours=ctx.read_attempt().max_hours or run.spec.max_hours)
     try:
-        ctx.check_stop()
-        settled = prove_ended(services, ctx.attempt)
-        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now(), but=ctx.attempt)
+        check_stop(ctx)
+        settled = prove_ended(services, ctx.read_attempt())
+        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now(), but=ctx.read_attempt())
+        quote = quote_for(spec, zone, services.prices)
+        make = partial(make_attempt, run, quote=quote, now=ctx.now(), ledger_id=services.ledger.id, queued=queued)
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         fail(ctx, cause)
@@ -253,7 +250,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
 
     Returns the run as it would be if the ledger took it, so that the command's exit code is right.
     """
-    run = ctx.run
+    run = ctx.read_run()
     log.error("run %s", run.id, exc_info=cause)
     failure = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
     error = run.error or failure.sentence
@@ -266,8 +263,8 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         with suppress(Exception):  # the VM is deleted whatever is wrong with the results; nosemgrep: swallowed-error
             collect(replace(ctx, stop=already_stopped()))
     try:
-        charged = ctx.attempt if may_bill(ctx.services, ctx.attempt) else None
-        prove_gone(ctx.services, ctx.provider, ctx.ref, charged=charged)
+        charged = ctx.read_attempt() if may_bill(ctx.services, ctx.read_attempt()) else None
+        prove_gone(ctx.services, ctx.provider, ctx.ref(), charged=charged)
         stage = Stage.DONE
     except Exception:
         log.exception("the end of the VM of run %s", run.id)

@@ -10,6 +10,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import NoZoneLeft, QuotaExceeded
 from orchestrator.ledger.events import QuotaAwaited, ZoneRefused
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.stopping import sleep
 
 
 def wait_for_quota(ctx: RunContext) -> None:
@@ -17,17 +18,18 @@ def wait_for_quota(ctx: RunContext) -> None:
 
     Raises Stopped; NoZoneLeft when none in line was let in by the time at which the VMs ahead must have been deleted.
     """
-    watch, name = ctx.services.watch, ctx.run.spec.rented_as
+    shared, name = ctx.services.shared, ctx.spec.rented_as
     shown = False
-    while not watch.has_quota(name, ctx.run_id, lambda: others_in_use(ctx)):
-        if ctx.now() > watch.quota_until(name, lambda: _latest_end(ctx)):
-            why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
-            raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.attempt.zone: why})
-        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
+    while not shared.quota.lets_in(name, ctx.run_id, lambda: others_in_use(ctx)):
+        if ctx.now() > shared.quota.until(name, lambda: _latest_end(ctx)):
+            zone = ctx.read_attempt().zone
+            why = ZoneRefused(zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
+            raise no_zone_left(ctx, latest_refusals(ctx) or {zone: why})
+        shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
         if not shown:
             ctx.show("waiting for quota that other runs use")
         shown = True
-        ctx.sleep(ctx.services.pace.poll_s)
+        sleep(ctx, ctx.services.pace.poll_s)
 
 
 def others_in_use(ctx: RunContext) -> set[str]:
@@ -51,7 +53,7 @@ def _others(ctx: RunContext) -> list[Attempt]:
 
     Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
     """
-    ended, now = ctx.services.watch.ended(), ctx.now()
+    ended, now = ctx.services.shared.starts.ended(), ctx.now()
     asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
     there = [one for one in ctx.services.ledger.attempts(unsettled=True) if one.state in asked]
     return _of_kind(ctx, [one for one in there if one.deleted_by > now and one.run not in ended])
@@ -65,7 +67,7 @@ def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
 
 def _of_kind(ctx: RunContext, attempts: Sequence[Attempt]) -> list[Attempt]:
     """Those of other runs that rent the same."""
-    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    ledger, name = ctx.services.ledger, ctx.spec.rented_as
     return [one for one in attempts if one.run != ctx.run_id and ledger.run(one.run).spec.rented_as == name]
 
 
@@ -81,7 +83,7 @@ def _latest_end(ctx: RunContext) -> datetime:
     """
     ledger, slack = ctx.services.ledger, timedelta(seconds=KILL_SLACK_S)
     reserved = [one for one in ledger.attempts(unsettled=True) if one.state is AttemptState.RESERVED]
-    waiting = [ctx.attempt, *_of_kind(ctx, reserved)]
+    waiting = [ctx.read_attempt(), *_of_kind(ctx, reserved)]
     hours = max(float(one.max_hours or ledger.run(one.run).spec.max_hours) for one in waiting)
     created_now = ctx.now() + timedelta(hours=hours) + slack
     return max([created_now, *(one.deleted_by for one in _others(ctx))]) + slack

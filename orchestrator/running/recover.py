@@ -11,7 +11,9 @@ from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import Unavailable
 from orchestrator.running.cleanup import Cleanup, TeardownReport, ask_to_stop, is_driven, unfinished
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.context import Progress, Services, already_stopped
+from orchestrator.running.services import Services
+from orchestrator.running.stages.context import Progress
+from orchestrator.running.stages.stopping import already_stopped
 
 log = logging.getLogger("orchestrate")
 DRIVER_PATIENCE_S = 90.0

@@ -14,7 +14,6 @@ from orchestrator.domain.runs import AttemptState, Run, RunState
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
-from orchestrator.money.guard import cost_so_far
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def run_status(
         zone=next((attempt.zone for attempt in attempts if attempt.number == run.attempt), ""),
         attempts=len(attempts),
         vms=vms,
-        usd=sum((cost_so_far(attempt, now) for attempt in attempts), ZERO),
+        usd=sum((attempt.cost_so_far(now) for attempt in attempts), ZERO),
         is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
         reserved_usd=sum(
             (attempt.reserved_usd for attempt in attempts if attempt.state is not AttemptState.SETTLED), ZERO

@@ -13,6 +13,28 @@ from orchestrator.ports import Clock
 
 T = TypeVar("T")
 U = TypeVar("U")
+FEW_RUNS = 64
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often and how long the stages wait. The local cloud answers in milliseconds, Google in minutes."""
+
+    poll_s: float = 5.0
+    create_timeout_s: float = 1500.0
+    boot_timeout_s: float = 600.0
+    setup_timeout_s: float = 1800.0
+    upload_timeout_s: float = 600.0
+    delete_timeout_s: float = 900.0
+    late_create_s: float = 60.0
+    """How long a create whose answer was lost may still take effect."""
+
+    @staticmethod
+    def of_simulation(runs: int) -> Pace:
+        """For so many runs side by side. Many ask it as seldom as Google: it shares this machine with their VMs."""
+        if runs > FEW_RUNS:
+            return Pace()
+        return Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from infra.gcp.gpu import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.ports import CommandResult, HostKey, Vm, VmRef, VmSpec, Worker
-from orchestrator.running.stages.context import Pace, Services
+from orchestrator.running.services import Services
+from orchestrator.running.waiting import Pace
 from tests.fakes import FakeShells
 from tests.fakes.shells import FakeShell
 from tests.fakes.world import FakeTrainer, World

@@ -10,7 +10,8 @@ from google.api_core.exceptions import NotFound
 
 from infra.gcp.price_catalog import BillingCatalog
 from orchestrator.domain.accelerators import accelerators
-from orchestrator.domain.prices import PriceKind, catalog_rows
+from orchestrator.domain.cost import PriceKind
+from orchestrator.domain.prices import catalog_rows
 from orchestrator.errors import Unavailable
 from orchestrator.money.live_prices import changes, read_live, write_live
 from tests.local_cloud import LocalCloud

@@ -102,7 +102,7 @@ class QueueWorld(MeteredWorld):
         # The fast clock looks every 20 s: so long before a VM was seen to wait no longer it may have begun to bill.
         assert metered <= counted <= metered + len(attempts) * (CENT + Decimal("8.8") * 45 / 3600)
         for attempt in attempts:
-            assert (attempt.settled_usd or Decimal(0)) + attempt.storage_usd <= attempt.reserved_usd
+            assert (attempt.settled_usd or Decimal(0)) + attempt.side_cost_usd <= attempt.reserved_usd
 
 
 def queued(cloud: LocalCloud) -> list[dict[str, Any]]:

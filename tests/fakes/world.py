@@ -21,7 +21,9 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.context import Pace, Payload, Progress, Services
+from orchestrator.running.services import Payload, Services
+from orchestrator.running.stages.context import Progress
+from orchestrator.running.waiting import Pace
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
 from tests.fakes.store import manifest_entries
 from tests.records import make_record

@@ -29,7 +29,8 @@ from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.recover import recover, teardown_all
 from orchestrator.running.stages.collect import pull, read_manifest
-from orchestrator.running.stages.context import RunContext, already_stopped
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.stopping import already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers
@@ -296,7 +297,7 @@ class Campaign:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was refused and settled at ${settled}")
         if metered > settled + LAST_DIGIT_USD:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was settled at ${settled} and metered at ${metered}")
-        used = settled + attempt.storage_usd
+        used = settled + attempt.side_cost_usd
         if used > attempt.reserved_usd:
             what = f"{attempt.vm} was settled at ${used} of a reservation of ${attempt.reserved_usd}"
             self.judge.violated(Rule.SETTLED, what)

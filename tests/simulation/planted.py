@@ -29,7 +29,6 @@ from orchestrator.domain import names, quote
 from orchestrator.domain.runs import Attempt
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import RunTable, _attempt_row
-from orchestrator.money import guard
 from orchestrator.running import cleanup, inventory, pipeline, run_folder
 from orchestrator.running.stages import collect, provision, teardown
 from tests.simulation.judge import Rule
@@ -61,7 +60,7 @@ def _bug(name: str, seed: int, *edits: tuple[Any, str, str]) -> Bug:
     return Bug(name, tuple(Edit(getattr(one, "__wrapped__", one), old, new) for one, old, new in edits), seed)
 
 
-INTEND = "services.ledger.intend(ctx.run_id, ctx.attempt.number, credit, ctx.now())"
+INTEND = "services.ledger.intend(ctx.run_id, ctx.read_attempt().number, credit, ctx.now())"
 TOMBSTONE = "services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)"
 RESERVE = "attempt = self._reserve_next(db, run_id, make, credit)"
 DISARM = "_disarm(services, attempt, ref)"
@@ -108,7 +107,7 @@ BUGS = (
     _bug("tombstone-skipped", 0, (teardown._write_tombstone, TOMBSTONE, "pass")),
     _bug("leak-is-active", 10,
          (cleanup.Cleanup.delete_leaked, 'mine and item.labels.get("oc-run") not in active', "mine")),
-    _bug("second-vm", 257, (pipeline._new_attempt, "prove_ended(services, ctx.attempt)", "None")),
+    _bug("second-vm", 257, (pipeline._new_attempt, "prove_ended(services, ctx.read_attempt())", "None")),
     # money
     _bug("slack-not-reserved", 0, (quote.quote_for, "* 3600 + KILL_SLACK_S", "* 3600")),
     _bug("storage-not-reserved", 7, (quote.quote_for, "+ side_lines(sides, used)", "")),
@@ -122,7 +121,7 @@ BUGS = (
          (provision._wait_until_ready, "return vm if", "return (ctx.update_attempt(billed_from=ctx.now()), vm)[1] if")),
     _bug("slack-not-billed", 8, (Attempt.billed_until, "self.deleted_by", "self.deadline")),
     _bug("refused-still-billed", 31,
-         (guard.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),
+         (Attempt.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),
     _bug("settled-opened-again", 360,
          (RunTable._change_attempt, 'before.state is AttemptState.SETTLED and "state" in changes', "False")),
     _bug("rounded-down", 41, (_attempt_row, "rounding=ROUND_UP", 'rounding="ROUND_DOWN"')),
@@ -130,10 +129,11 @@ BUGS = (
     _bug("checksum-not-compared", 739,
          (collect.pull, "or item.crc32c != entry.crc32c", ""),
          (collect._fetch, "if not _is(target, entry):", "if False:")),
-    _bug("no-record-is-success", 29, (collect._collect, "if record is None and ctx.run.error is None:", "if False:")),
+    _bug("no-record-is-success", 29,
+         (collect._collect, "if record is None and ctx.read_run().error is None:", "if False:")),
     _bug("unproven-is-success", 1313, (pipeline._finish, " and run.record is not None", "")),
-    _bug("record-left-behind", 6, (pipeline.fail, "Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN",
-                                   "Stage.TEARDOWN")),
+    _bug("record-left-behind", 6,
+         (pipeline.fail, "Stage.COLLECT if ctx.read_run().stage is Stage.TRAIN else Stage.TEARDOWN", "Stage.TEARDOWN")),
 )  # fmt: skip
 
 

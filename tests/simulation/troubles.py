@@ -19,7 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.recover import recover
 from orchestrator.running.run_folder import run_folder
-from orchestrator.running.stages.context import already_stopped
+from orchestrator.running.stages.stopping import already_stopped
 from tests.simulation.bill import ANOTHERS
 from tests.simulation.cloud import StormyProvider
 from tests.simulation.events import Death

@@ -15,7 +15,8 @@ from orchestrator.domain.runs import Attempt, Run
 from orchestrator.money.guard import stop_at
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
 from orchestrator.running.run_folder import run_folder
-from orchestrator.running.stages.context import Pace, Services
+from orchestrator.running.services import Services
+from orchestrator.running.waiting import Pace
 from tests.fakes import FakeObjectStore, FakeShells
 from tests.fakes.faults import Faults
 from tests.fakes.world import FakeTrainer, World

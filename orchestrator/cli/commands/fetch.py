@@ -60,7 +60,7 @@ def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
 
     manifest = read_manifest(ctx)
     if manifest is None:
-        raise _nothing(ctx.run_id, f"there is no manifest in {ctx.services.store.url(ctx.bucket)}/{ctx.results}")
+        raise _nothing(ctx.run_id, f"there is no manifest in {ctx.services.store.url(ctx.bucket())}/{ctx.results()}")
     record = pull(ctx, manifest)
     if record is not None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))

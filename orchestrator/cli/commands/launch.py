@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.services import Services
 
 
 @click.command()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger, Project
     from orchestrator.domain.runs import Run
     from orchestrator.running.cleanup import TeardownReport
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.services import Services
 
 
 @click.command(short_help="Delete VMs, and prove it.")

@@ -19,7 +19,7 @@ from orchestrator.running.cleanup import TeardownReport, is_driven
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, idle_costs, remaining
 from orchestrator.running.run_status import run_status
-from orchestrator.running.stages.context import Services
+from orchestrator.running.services import Services
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger

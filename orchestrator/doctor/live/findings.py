@@ -12,8 +12,7 @@ from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, Run, RunState, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
 from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, SoftwareReady, VmReady
-from orchestrator.money.guard import cost_so_far
-from orchestrator.running.stages.context import Services
+from orchestrator.running.services import Services
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 _CLOCK_OFF_S = 5.0
@@ -145,7 +144,7 @@ def _of_left_alone(services: Services, run: Run, timed: Timed) -> _Check:
 
 def _of_cost(services: Services, *runs: Run) -> _Check:
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
-    cost_usd = sum((cost_so_far(one, services.clock.now()) for one in attempts), ZERO)
+    cost_usd = sum((one.cost_so_far(services.clock.now()) for one in attempts), ZERO)
     reserved_usd = sum((one.reserved_usd for one in attempts), ZERO)
     if unsettled := [one.vm for one in attempts if one.settled_usd is None]:
         return "cost", FAIL, f"not settled yet: {', '.join(unsettled)}; {usd(reserved_usd)} stay reserved"

@@ -25,8 +25,10 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.prepare import find_environment, open_shell, prepare, send_programs
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.stopping import check_stop
 from orchestrator.running.stages.teardown import everything_at, is_gone, teardown
 
 
@@ -85,7 +87,7 @@ def _set_up_stages(kinds: Set[str]) -> Stages:
     """Launch's own stages, of which one does nothing but what is installed on VMs of these kinds."""
 
     def try_set_up(ctx: RunContext) -> None:
-        with closing(open_shell(ctx, ctx.live_vm().workers[0])) as shell:
+        with closing(open_shell(ctx, live_vm(ctx).workers[0])) as shell:
             send_programs(ctx, shell)
             for kind in sorted(kinds):
                 ctx.show(f"installing what {kind.upper()} VMs get")
@@ -119,26 +121,26 @@ class _Used:
     def prepare(self, ctx: RunContext) -> None:
         """As always, after a connection that tells boot, host key and clock."""
         timed = self._timed
-        worker = ctx.live_vm().workers[0]
+        worker = live_vm(ctx).workers[0]
         with closing(open_shell(ctx, worker)) as shell:
             timed.ssh_at = asked_at = ctx.now()
             with suppress(ValueError):
                 said = float(shell.run(["date", "+%s.%N"], timeout_s=60).stdout)
                 timed.answer_s = (ctx.now() - asked_at).total_seconds()
                 timed.vm_ahead_s = said - asked_at.timestamp() - timed.answer_s / 2
-        keys = ctx.provider.host_keys(ctx.ref, worker.index)
+        keys = ctx.provider.host_keys(ctx.ref(), worker.index)
         timed.host_keys = [f"{key.algorithm} {_fingerprint(key.base64)}" for key in keys]
         prepare(ctx)
 
     def end(self, ctx: RunContext) -> None:
         """Request the deletion and measure how long it takes to show; then the teardown, which proves it again."""
-        if ctx.attempt.proven_at is not None and not ctx.stop.is_set():
+        if ctx.read_attempt().proven_at is not None and not ctx.stop.is_set():
             with suppress(OrchestratorError):
                 self._delete(ctx)
         teardown(ctx)
 
     def _delete(self, ctx: RunContext) -> None:
-        provider, ref, asked_at = ctx.provider, ctx.ref, ctx.now()
+        provider, ref, asked_at = ctx.provider, ctx.ref(), ctx.now()
 
         def not_found() -> bool | None:
             try:
@@ -162,7 +164,7 @@ class _Used:
     @contextmanager
     def _looking_for_it(self, ctx: RunContext) -> Iterator[None]:
         """Beside the stage: complete lists, until one shows the VM."""
-        ref, pace, over = ctx.ref, ctx.services.pace, threading.Event()
+        ref, pace, over = ctx.ref(), ctx.services.pace, threading.Event()
         self._timed.listed_at = self._timed.unlisted_at = None  # what was seen of an attempt before says nothing of it
 
         def listed() -> bool | None:
@@ -202,13 +204,13 @@ class _LeftAlone:
 
         Raises CloudError when it is still there when the weakest kill switch must have fired, and what looking raises.
         """
-        timed, deadline = self._timed, ctx.attempt.deadline
+        timed, deadline = self._timed, ctx.read_attempt().deadline
         left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
 
         def gone() -> bool | None:
-            ctx.check_stop()
+            check_stop(ctx)
             asked_s = (ctx.now() - deadline).total_seconds()
-            if is_gone(ctx.provider, ctx.ref):
+            if is_gone(ctx.provider, ctx.ref()):
                 timed.gone_s = (ctx.now() - deadline).total_seconds()
                 return True
             timed.present_s = asked_s
@@ -218,9 +220,9 @@ class _LeftAlone:
         try:
             ctx.services.wait_for(gone, "its deletion", left_s)
         except Unavailable as cause:
-            late = f"{ctx.attempt.vm} is not proven deleted {KILL_SLACK_S} s after its deadline"
+            late = f"{ctx.read_attempt().vm} is not proven deleted {KILL_SLACK_S} s after its deadline"
             raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause
-        raise DeadlineReached(f"its kill switches deleted {ctx.attempt.vm}, which was left alone on purpose")
+        raise DeadlineReached(f"its kill switches deleted {ctx.read_attempt().vm}, which was left alone on purpose")
 
 
 def _fingerprint(base64_key: str) -> str:

@@ -20,7 +20,7 @@ from orchestrator.ports import StoredObject
 from orchestrator.running.bounded_read import may_fetch
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link, read_current
-from orchestrator.running.stages.patience import wait_patiently
+from orchestrator.running.stages.stopping import is_to_stop, wait_patiently
 from orchestrator.running.waiting import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
@@ -74,7 +74,7 @@ def collect(ctx: RunContext) -> None:
     Raises Unavailable when no manifest appears in time, or none can come any more; BadArtifact when a file is not what
     the manifest says.
     """
-    with ctx.services.watch.following():
+    with ctx.services.shared.crowd.following():
         if ctx.stop.is_set():
             _wait_until_all_are_told(ctx)
         _collect(ctx)
@@ -82,10 +82,10 @@ def collect(ctx: RunContext) -> None:
 
 def _wait_until_all_are_told(ctx: RunContext) -> None:
     """Where many runs are stopped together, all are asked to stop before any waits with the little patience of then."""
-    watch = ctx.services.watch
+    stops = ctx.services.shared.stops
     with suppress(Unavailable):
         ctx.services.wait_for(
-            lambda: watch.all_told(ctx.stop) or None,
+            lambda: stops.all_told(ctx.stop) or None,
             "the stop of the other runs",
             min(TELLING_TIMEOUT_S, _left_s(ctx)),
             most_poll_s=1.0,
@@ -95,8 +95,8 @@ def _wait_until_all_are_told(ctx: RunContext) -> None:
 def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
     """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
     services = ctx.services
-    place = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/*.json")
-    return services.watch.objects(services.store, place, services.clock, age_s)
+    place = (ctx.bucket(), f"results/{ctx.experiment}/*/*/*.json")
+    return services.shared.lists.objects(services.store, place, services.clock, age_s)
 
 
 def _collect(ctx: RunContext) -> None:
@@ -105,7 +105,7 @@ def _collect(ctx: RunContext) -> None:
     what = f"the download of the results of {ctx.run_id}"
     (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), what, least_s=DOWNLOAD_PATIENCE_S)
     _collect_from_others(ctx)
-    if record is None and ctx.run.error is None:
+    if record is None and ctx.read_run().error is None:
         raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")
 
 
@@ -114,8 +114,9 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
 
     def come() -> tuple[Manifest | None] | None:
         over = uploads.never_come({0})
-        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if ctx.services.watch.is_crowded and not over else {}
-        if listed and f"{ctx.results}/{MANIFEST}" not in listed:
+        by_list = ctx.services.shared.crowd.is_crowded and not over
+        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if by_list else {}
+        if listed and f"{ctx.results()}/{MANIFEST}" not in listed:
             return None
         manifest = read_manifest(ctx)  # after that was asked, so that none comes in between
         return (manifest,) if manifest is not None or over else None
@@ -149,12 +150,12 @@ class _Uploads:
         A run that is to stop asks once, and not at all among many: a session may be waited for longer than the
         patience of then. Many others ask in turns.
         """
-        clock, watch = self._ctx.services.clock, self._ctx.services.watch
+        clock, crowd = self._ctx.services.clock, self._ctx.services.shared.crowd
         asked = sorted(set(missing) - self._over)
-        if clock.monotonic() < self._ask_at or not asked or (watch.is_crowded and self._ctx.is_to_stop):
+        if clock.monotonic() < self._ask_at or not asked or (crowd.is_crowded and is_to_stop(self._ctx)):
             return self._over
-        if watch.is_crowded and not self._has_turn:
-            self._ask_at, self._has_turn = watch.early_turn(clock.monotonic()), True
+        if crowd.is_crowded and not self._has_turn:
+            self._ask_at, self._has_turn = crowd.early_turn(clock.monotonic()), True
             return self.never_come(missing)
         links = [self._links.setdefault(worker, Link(self._ctx, worker)) for worker in asked]
         try:
@@ -162,7 +163,7 @@ class _Uploads:
         finally:
             for link in links:
                 link.close()
-        self._ask_at = math.inf if self._ctx.is_to_stop else clock.monotonic() + ASK_AGAIN_S
+        self._ask_at = math.inf if is_to_stop(self._ctx) else clock.monotonic() + ASK_AGAIN_S
         self._has_turn = False
         self._over |= {link.worker for link, may in zip(links, answers, strict=True) if may is False}
         return self._over
@@ -233,7 +234,7 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0, only: str = "") -
     """Download and verify every file of the manifest, or one; returns the path of the record, None without one."""
     prefix, folder = ctx.results_of(worker), results_folder(ctx, worker)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, prefix + "/")}
+    objects = {item.name: item for item in ctx.services.store.list(ctx.bucket(), prefix + "/")}
     files = [entry for entry in manifest.files if only in ("", entry.name)]
     entries = sorted(files, key=lambda entry: (entry.name not in FIRST, entry.size_bytes))
     most = result_files(worker) + len(FIRST)
@@ -246,10 +247,10 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0, only: str = "") -
         item = objects.get(f"{prefix}/{entry.name}")
         if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
             raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
-        if may_fetch(ctx.services.ledger, ctx.run, ctx.attempt, item):
+        if may_fetch(ctx.services.ledger, ctx.read_run(), ctx.read_attempt(), item):
             _fetch(ctx, entry, item, target)
         else:
-            place = f"{ctx.services.store.url(ctx.bucket)}/{prefix}"
+            place = f"{ctx.services.store.url(ctx.bucket())}/{prefix}"
             ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
     if not any(entry.name == RECORD_NAME for entry in files):
         return None
@@ -266,7 +267,7 @@ def pull_from_others(ctx: RunContext) -> list[str]:
 
 def _fetch(ctx: RunContext, entry: ManifestFile, item: StoredObject, target: Path) -> None:
     ctx.show(f"fetching {entry.name}")
-    ctx.services.store.download(ctx.bucket, item, target)
+    ctx.services.store.download(ctx.bucket(), item, target)
     if not _is(target, entry):
         raise BadArtifact(f"{target} does not have the sha256 of its manifest")
 
@@ -281,7 +282,7 @@ def _checked_record(ctx: RunContext, path: Path, worker: int) -> Path:
         raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id!r}")
     if record.worker != worker:
         raise BadArtifact(f"the record of worker {worker} of {ctx.run_id} is of worker {record.worker}")
-    spec = ctx.run.spec
+    spec = ctx.spec
     if record.data is not None and spec.dataset and record.data.fingerprint != spec.dataset:
         raise BadArtifact(f"run {ctx.run_id} was trained on another data set than it was launched with")
     if spec.code is not None and (record.code is None or record.code.sha256 != spec.code.sha256):
@@ -304,7 +305,7 @@ def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
         first = cause.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {field!r}: {first['msg']}") from cause
-    if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.attempt.number):
+    if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.read_attempt().number):
         raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run!r} attempt {manifest.attempt}")
     _check_names([entry.name for entry in manifest.files])
     return manifest
@@ -320,7 +321,7 @@ def _in_time(
 
 def _left_s(ctx: RunContext) -> float:
     """How long its VM may still upload."""
-    return max(0.0, (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds())
+    return max(0.0, (ctx.read_attempt().deadline + timedelta(seconds=30) - ctx.now()).total_seconds())
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -54,7 +54,7 @@ def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
     """
     if ended.ended_at is None:
         _pull_ahead(ctx, ended.worker, LOG_NAME)
-    log = local_log(ctx.services.home, ctx.run, _END_BYTES, ended.worker)
+    log = local_log(ctx.services.home, ctx.read_run(), _END_BYTES, ended.worker)
     if log is None:
         return "(no log)"
     lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]

@@ -169,7 +169,7 @@ def marked(work: str) -> str:
 
 def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
     """The trainer's command line on the VM. Raises a CloudError when the bucket cannot be asked for a checkpoint."""
-    spec, url = ctx.run.spec, ctx.services.store.url(ctx.bucket)
+    spec, url = ctx.spec, ctx.services.store.url(ctx.bucket())
     argv = [
         found.python,
         "-m",
@@ -226,11 +226,11 @@ def checkpoint_flags(ctx: RunContext, own_flag: str) -> list[str]:
 
     Each attempt writes to its own prefix, and resumes from the latest attempt before it that left a checkpoint.
     """
-    run, store = ctx.run, ctx.services.store
+    run, store = ctx.read_run(), ctx.services.store
     if run.spec.checkpoint_every is None:
         return []
     own = checkpoints_prefix(run.experiment, run.id, run.attempt)
-    flags = [f"{own_flag}={store.url(ctx.bucket)}/{own}", f"--checkpoint_room_bytes={run.spec.checkpoint_bytes}"]
+    flags = [f"{own_flag}={store.url(ctx.bucket())}/{own}", f"--checkpoint_room_bytes={run.spec.checkpoint_bytes}"]
     begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
     for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
         bucket = attempt.zone.bucket(ctx.services.project)
@@ -246,18 +246,20 @@ def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) ->
         argv=argv,
         env={"PYTHONPATH": python_path(work), ENVIRONMENT_VARIABLE: found.environment, IMAGE_VARIABLE: _image(ctx)},
         artifacts_dir=f"{work}/artifacts",
-        bucket=ctx.services.store.url(ctx.bucket).removeprefix("gs://"),
-        prefix=ctx.results,
+        bucket=ctx.services.store.url(ctx.bucket()).removeprefix("gs://"),
+        prefix=ctx.results(),
         run=ctx.run_id,
-        attempt=ctx.attempt.number,
+        attempt=ctx.read_attempt().number,
         upload_interval_s=UPLOAD_INTERVAL_S,
         results_bytes=RESULTS_BYTES,
         result_files=result_files(0),
-        stop_at=stop_at(ctx.attempt).timestamp(),
+        stop_at=stop_at(ctx.read_attempt()).timestamp(),
     )
 
 
 def _image(ctx: RunContext) -> str:
     """What the attempt's VM was booted from, for the record; "" for one that an older version created."""
-    happened = [event.what for event in ctx.services.ledger.events(ctx.run_id) if event.attempt == ctx.attempt.number]
+    happened = [
+        event.what for event in ctx.services.ledger.events(ctx.run_id) if event.attempt == ctx.read_attempt().number
+    ]
     return next((what.image for what in reversed(happened) if isinstance(what, CreateIntended)), "")

@@ -20,8 +20,9 @@ from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import Ended, RunnerStatus
+from orchestrator.running.stages.preemption import live_vm, seen_vm
 from orchestrator.running.stages.prepare import open_shell
-from orchestrator.running.watch import HEARTBEAT_LOST_S
+from orchestrator.running.stages.stopping import is_to_stop
 
 _COMMAND_TIMEOUT_S = 60.0
 _STATUS_BYTES = 2**19
@@ -32,15 +33,17 @@ _ANSWERS_BYTES, _ANSWERS_BYTES_PER_S = 2**19, 1536
 """What all answers may have besides; with the short ones less than what is reserved for them (`quote.usage`)."""
 _PIECE_LETTERS = 2**14
 """A piece that is the end of the log is shorter, as a rule: so a VM cannot be asked on and on without a pause."""
+HEARTBEAT_LOST_S = 90.0
+"""A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
 _HURRIED_TIMEOUT_S = 10.0
 """The same once the run is to stop: with the connection, less than the patience of then."""
 
 
 def read_current(ctx: RunContext, name: str, most_bytes: int) -> bytes:
     """An object that the VM of the run's current attempt wrote, as it is now. Raises what `read_bounded` does."""
-    store, bucket = ctx.services.store, ctx.bucket
+    store, bucket = ctx.services.store, ctx.bucket()
     item = store.find(bucket, name)
-    return read_bounded(store, ctx.services.ledger, ctx.run, ctx.attempt, bucket, item, most_bytes)
+    return read_bounded(store, ctx.services.ledger, ctx.read_run(), ctx.read_attempt(), bucket, item, most_bytes)
 
 
 class Link:
@@ -64,7 +67,7 @@ class Link:
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
         except Unavailable:
             self.close()
-            ctx.live_vm()
+            live_vm(ctx)
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def look(self) -> RunnerStatus | None:
@@ -140,7 +143,7 @@ class Link:
             except Unavailable:  # the session broke, or was closed because another worker failed
                 self.close()
                 self._ask_to_stop()
-            if self._ctx.services.watch.is_crowded:
+            if self._ctx.services.shared.crowd.is_crowded:
                 self.close()
             else:
                 self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
@@ -162,7 +165,7 @@ class Link:
     def _connected(self, ctx: RunContext, worker: Worker | None = None, timeout_s: float = 0.0) -> RemoteShell:
         if self._shell is None:
             if worker is None:
-                workers = ctx.seen_vm().workers  # also to stop the trainer
+                workers = seen_vm(ctx).workers  # also to stop the trainer
                 if self.worker >= len(workers):
                     raise Unavailable("the VM has no worker to connect to yet")
                 worker = workers[self.worker]
@@ -170,13 +173,13 @@ class Link:
         return self._shell
 
     def _runner(self, verb: str) -> list[str]:
-        folder = self._ctx.work_dir
+        folder = self._ctx.work_dir()
         return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
     @property
     def _patience_s(self) -> float:
         """So long it may take to answer now."""
-        return _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
+        return _HURRIED_TIMEOUT_S if is_to_stop(self._ctx) else _COMMAND_TIMEOUT_S
 
     def _status(self) -> RunnerStatus | None:
         """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.

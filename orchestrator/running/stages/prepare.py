@@ -30,7 +30,9 @@ from orchestrator.running.stages.job import (
     python_path,
     trainer_argv,
 )
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.script_job import install_requirements, script_argv, send_pip
+from orchestrator.running.stages.stopping import check_stop, patience_s
 from orchestrator.running.stages.vm_session import VmSession
 from orchestrator.running.stages.workers import on_every_worker
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
@@ -50,9 +52,9 @@ def prepare(ctx: RunContext) -> None:
 
     Raises TrainingFailed when the VM lacks the devices that the strategy needs, HostKeyRejected, Unavailable.
     """
-    ctx.check_stop()
+    check_stop(ctx)
     _stage_data(ctx)
-    ctx.check_stop()
+    check_stop(ctx)
     workers = workers_of(ctx)
 
     sessions: dict[int, RemoteShell] = {}
@@ -64,12 +66,12 @@ def prepare(ctx: RunContext) -> None:
 
     try:
         probes = dict(on_every_worker(ctx, workers, install))
-        ctx.check_stop()
+        check_stop(ctx)
         _check_devices(ctx, workers, probes, sessions)
     finally:
         for session in sessions.values():
             session.close()
-    ctx.check_stop()
+    check_stop(ctx)
 
 
 def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
@@ -79,60 +81,60 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
     """
     services = ctx.services
     waits = timeout_s != 0.0  # one try is also for a run that is to stop
-    patience_s = ctx.patience_s(services.pace.boot_timeout_s if timeout_s is None else timeout_s)
+    most_s = patience_s(ctx, services.pace.boot_timeout_s if timeout_s is None else timeout_s)
 
     def published() -> tuple[HostKey, ...] | None:
         try:
             if waits:
-                ctx.check_stop()
-            return ctx.provider.host_keys(ctx.ref, worker.index) or None
+                check_stop(ctx)
+            return ctx.provider.host_keys(ctx.ref(), worker.index) or None
         except NotFound:
-            ctx.live_vm()
+            live_vm(ctx)
             raise
 
     def connected() -> RemoteShell:
         if waits:
-            ctx.check_stop()
+            check_stop(ctx)
         with suppress(OSError):  # a machine of the user's takes another key
             ctx.key_path.chmod(0o600)  # whatever a copy of the state folder made of it
         return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
 
-    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", patience_s)
-    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", patience_s))
+    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", most_s)
+    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", most_s))
     ctx.opened(shell)
     return shell
 
 
 def _stage_data(ctx: RunContext) -> None:
     """The manifest goes last: a data set whose manifest is in the bucket was whole when it came."""
-    spec, store = ctx.run.spec, ctx.services.store
+    spec, store = ctx.spec, ctx.services.store
     prefix, folder = data_prefix(spec.dataset), Path(spec.dataset_dir)
     with _turn_to_stage(ctx):
-        store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
+        store.ensure_bucket(ctx.bucket(), ctx.read_attempt().zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         if not spec.dataset:  # the user's own workload or script has its own
             return
         ctx.show("staging the data set")
         manifest = _manifest(spec, folder)
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
-        there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
+        there = {item.name: item.crc32c for item in store.list(ctx.bucket(), prefix + "/")}
         missing = [shard for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
-            threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
-            upload = partial(store.upload, ctx.bucket)
+            threads = 1 if is_host(ctx.bucket()) else ctx.services.upload_threads
+            upload = partial(store.upload, ctx.bucket())
             for shard in upload_shards(upload, prefix, folder, missing, threads):
-                ctx.check_stop()
+                check_stop(ctx)
                 if shard is not None:
                     ctx.show(f"staging the data set: {shard.name}")
-            store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
-            ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
+            store.upload(ctx.bucket(), f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
+            ctx.note(f"data set in {store.url(ctx.bucket())}/{prefix} ({spec.dataset_bytes} bytes)")
 
 
 @contextmanager
 def _turn_to_stage(ctx: RunContext) -> Iterator[None]:
     """One run of this process at a time. Whoever waits can be stopped."""
     while not _staging.acquire(timeout=STOP_LOOK_S):
-        ctx.check_stop()
+        check_stop(ctx)
     try:
         yield
     finally:
@@ -186,9 +188,11 @@ def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
 
     Prices, peaks and the room in the bucket were reckoned with the catalog's number.
     """
-    workers, item = ctx.live_vm().workers, ctx.accelerator
+    workers, item = live_vm(ctx).workers, ctx.accelerator
     if len(workers) != item.workers:
-        raise TrainingFailed(f"{ctx.attempt.vm} has {len(workers)} workers, and {item} should have {item.workers}")
+        raise TrainingFailed(
+            f"{ctx.read_attempt().vm} has {len(workers)} workers, and {item} should have {item.workers}"
+        )
     return workers
 
 
@@ -198,7 +202,7 @@ def _with_patience(ctx: RunContext, again: str, do: Callable[[], T]) -> T:
         try:
             return do()
         except Unavailable as cause:
-            ctx.live_vm()
+            live_vm(ctx)
             if not tries_left:
                 raise
             ctx.note(f"{again}: {cause.sentence}")
@@ -209,12 +213,12 @@ def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> tupl
     """Install everything on one worker, and its job. Returns the session and the command of its devices check."""
     with ExitStack() as failing:
         shell = failing.enter_context(closing(open_shell(ctx, worker)))
-        folder = ctx.work_dir
+        folder = ctx.work_dir()
         ctx.show(f"installing the trainer on worker {worker.index}")
         send_programs(ctx, shell)
         _install_code(ctx, shell)
         ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = ctx.folder / f"{of_worker(f'job-a{ctx.attempt.number}', worker.index)}.json"
+        path = ctx.folder / f"{of_worker(f'job-a{ctx.read_attempt().number}', worker.index)}.json"
         work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
         found = find_environment(ctx, shell, ctx.accelerator.device)
         found, argv = _command(ctx, shell, found, work)
@@ -228,7 +232,7 @@ def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> tupl
 
 def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str) -> tuple[Environment, list[str]]:
     """The environment for the record, and what is started: the trainer, or the supervisor of a script."""
-    spec = ctx.run.spec
+    spec = ctx.spec
     if spec.code is None or spec.script is None:
         return found, trainer_argv(ctx, found, work)
     own = install_requirements(ctx, shell, found, work, spec.script.requirements)
@@ -237,7 +241,7 @@ def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str)
 
 def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
     """The user's own files as they were launched, whatever has become of them since."""
-    code, folder = ctx.run.spec.code, ctx.work_dir
+    code, folder = ctx.spec.code, ctx.work_dir()
     if code is None:
         return
     shell.put(kept_archive(ctx.services.home, code), archive_path(folder))
@@ -246,10 +250,10 @@ def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
 
 def send_programs(ctx: RunContext, shell: RemoteShell) -> None:
     """Copy the trainer and the programs that run on VMs, into the attempt's folder."""
-    archive = f"{ctx.work_dir}/programs.zip"
-    shell.run(["mkdir", "-p", ctx.work_dir], timeout_s=60)
+    archive = f"{ctx.work_dir()}/programs.zip"
+    shell.run(["mkdir", "-p", ctx.work_dir()], timeout_s=60)
     shell.put(ctx.services.payload().programs_zip, archive)
-    shell.run(["python3", "-m", "zipfile", "-e", archive, ctx.work_dir], timeout_s=120)
+    shell.run(["python3", "-m", "zipfile", "-e", archive, ctx.work_dir()], timeout_s=120)
 
 
 def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str | None = None) -> Environment:
@@ -258,11 +262,11 @@ def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str |
     Raises TrainingFailed with what is missing.
     """
     command, began = (
-        ["python3", f"{ctx.work_dir}/environment.py", ctx.run.spec.engine.value, kind],
+        ["python3", f"{ctx.work_dir()}/environment.py", ctx.spec.engine.value, kind],
         ctx.services.clock.monotonic(),
     )
     if home is not None:
-        work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{ctx.work_dir}"
+        work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{ctx.work_dir()}"
         command = ["env", f"HOME={work}/{home}", *command]
     found = _environment(ctx, shell, command)
     if found.lacks:

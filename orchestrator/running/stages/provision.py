@@ -28,11 +28,13 @@ from orchestrator.errors import (
     ZoneRefusal,
 )
 from orchestrator.ledger.events import CreateIntended, CreateRequested, SwitchProven, VmReady
-from orchestrator.money.guard import cost_so_far, credit_for
+from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
+from orchestrator.running.stages.preemption import live_vm
+from orchestrator.running.stages.stopping import check_stop, sleep
 
 CREATE_TRIES = 2
 CREATE_WITHIN_S = 180.0
@@ -51,8 +53,8 @@ def provision(ctx: RunContext) -> None:
     Raises a ZoneRefusal, as NoCapacity (nothing exists then), KillSwitchNotArmed, BadArtifact when the
     user's code is damaged here (nothing is asked for then), Stopped, or another error.
     """
-    ctx.check_stop()
-    attempt = ctx.attempt
+    check_stop(ctx)
+    attempt = ctx.read_attempt()
     if attempt.state is AttemptState.RESERVED:
         _create(ctx, _arm_and_intend(ctx))
     elif attempt.state is AttemptState.REFUSED:
@@ -67,10 +69,10 @@ def provision(ctx: RunContext) -> None:
 
 
 def _spec(ctx: RunContext, image: str = "") -> VmSpec:
-    run, attempt = ctx.run, ctx.attempt
+    run, attempt = ctx.read_run(), ctx.read_attempt()
     key = ensure_key(ctx.key_path, SSH_USER)
     spec = VmSpec(
-        ref=ctx.ref,
+        ref=ctx.ref(),
         accelerator=ctx.accelerator,
         provisioning=run.spec.provisioning,
         labels=attempt_labels(run, attempt),
@@ -83,7 +85,7 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
 
 
 def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
-    switches = ctx.services.switches_for(ctx.run.spec)
+    switches = ctx.services.switches_for(ctx.spec)
     if len(switches) < switches_needed(ctx.accelerator):
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
@@ -92,17 +94,17 @@ def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
         if switch.slack_s > KILL_SLACK_S:
             raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
         ctx.show(f"arming kill switch: {switch.name}")
-        spec = switch.arm(spec, ctx.attempt.deadline, ctx.now())
+        spec = switch.arm(spec, ctx.read_attempt().deadline, ctx.now())
     return spec
 
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
-    if (code := ctx.run.spec.code) is not None:
+    if (code := ctx.spec.code) is not None:
         kept_archive(ctx.services.home, code)  # raises BadArtifact before anything is rented
     _validate(ctx)
-    image = ctx.provider.image(ctx.accelerator, ctx.ref.zone)
+    image = ctx.provider.image(ctx.accelerator, ctx.ref().zone)
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
-    hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
+    hours = ctx.read_attempt().max_hours or ctx.spec.max_hours
     deadline = ctx.now() + timedelta(hours=float(hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
@@ -110,10 +112,10 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx, image)
-    ctx.check_stop()
+    check_stop(ctx)
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
-    services.ledger.intend(ctx.run_id, ctx.attempt.number, credit, ctx.now())
-    armed = ", ".join(switch.name for switch in services.switches_for(ctx.run.spec)) or "none (not rented)"
+    services.ledger.intend(ctx.run_id, ctx.read_attempt().number, credit, ctx.now())
+    armed = ", ".join(switch.name for switch in services.switches_for(ctx.spec)) or "none (not rented)"
     ctx.log(CreateIntended(spec.ref.name, spec.ref.zone, image or "your own machine", deadline, armed))
     return spec
 
@@ -125,8 +127,8 @@ def _validate(ctx: RunContext) -> None:
             ctx.provider.validate(_spec(ctx))
         except HostBusy as cause:
             ctx.show(cause.sentence)
-            ctx.services.watch.has_started(ctx.run_id)  # whoever waits keeps no other from starting
-            ctx.sleep(ctx.watch_s)
+            ctx.services.shared.starts.has_started(ctx.run_id)  # whoever waits keeps no other from starting
+            sleep(ctx, ctx.watch_s)
         else:
             return
 
@@ -145,7 +147,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
         try:
             operation = ctx.provider.create(spec)
         except AlreadyExists:
-            _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
+            _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref()))
             return
         except Unavailable as cause:
             answer_lost = True
@@ -169,10 +171,10 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
 
     Raises Stopped when another process has ended the attempt since, Preempted when its time has begun to run out.
     """
-    ctx.check_stop()
-    attempt = ctx.attempt
-    hours = float(attempt.max_hours or ctx.run.spec.max_hours)
-    arming_s = sum(switch.arm_timeout_s for switch in ctx.services.switches_for(ctx.run.spec))
+    check_stop(ctx)
+    attempt = ctx.read_attempt()
+    hours = float(attempt.max_hours or ctx.spec.max_hours)
+    arming_s = sum(switch.arm_timeout_s for switch in ctx.services.switches_for(ctx.spec))
     if (attempt.deadline - ctx.now()).total_seconds() < hours * 3600 - arming_s - CREATE_WITHIN_S:
         if not answer_lost:
             _refuse(ctx)  # nothing was asked for
@@ -181,7 +183,7 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
 
 def _refuse(ctx: RunContext) -> None:
     """Write down that no VM was made; not of an attempt that is being ended, whose end is proven all the same."""
-    state = ctx.attempt.state
+    state = ctx.read_attempt().state
     if state is not AttemptState.DELETING:
         ctx.update_attempt(expect=state, state=AttemptState.REFUSED)
 
@@ -191,7 +193,7 @@ def _appears(ctx: RunContext) -> bool:
 
     def look() -> Vm | None:
         try:
-            return ctx.provider.get(ctx.ref)
+            return ctx.provider.get(ctx.ref())
         except NotFound:
             return None
 
@@ -204,7 +206,7 @@ def _appears(ctx: RunContext) -> bool:
 
 
 def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
-    if vm.labels.get("oc-nonce") != ctx.attempt.nonce:
+    if vm.labels.get("oc-nonce") != ctx.read_attempt().nonce:
         raise CloudError(
             f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "check it in the console; it was not touched"
         )
@@ -216,24 +218,24 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 
     Raises NoCapacity when the queue, where there is one, has not been left in time.
     """
-    patience = queued_until(ctx.run, ctx.attempt)
+    patience = queued_until(ctx.read_run(), ctx.read_attempt())
     if patience is not None:
-        ctx.note(f"in the queue of {ctx.ref.zone} until {patience:%Y-%m-%d %H:%M} UTC, where nothing is billed")
+        ctx.note(f"in the queue of {ctx.ref().zone} until {patience:%Y-%m-%d %H:%M} UTC, where nothing is billed")
     services, look_at_s = ctx.services, 0.0
 
     def ready() -> Vm | None:
         nonlocal look_at_s
-        ctx.check_stop()
+        check_stop(ctx)
         if services.clock.monotonic() < look_at_s:
             return None
         vm = _look(ctx, patience)
         if vm is not None and vm.state is VmState.QUEUED:
-            look_at_s = services.watch.next_look_in_queue(services.clock.monotonic())
+            look_at_s = services.shared.crowd.next_look_in_queue(services.clock.monotonic())
         return vm if vm is not None and vm.state is VmState.READY else None
 
     queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
     timeout_s = queue_s + services.pace.create_timeout_s
-    return services.wait_for(ready, f"the creation of {ctx.attempt.vm}", timeout_s)
+    return services.wait_for(ready, f"the creation of {ctx.read_attempt().vm}", timeout_s)
 
 
 def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
@@ -242,35 +244,35 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
     """
     asked_at = ctx.now()
     try:
-        vm = ctx.provider.get(ctx.ref)
+        vm = ctx.provider.get(ctx.ref())
     except NotFound:
         _raise_if_vanished(ctx)
         return None
     _write_seen(ctx, vm, asked_at)
     if vm.state is VmState.READY:
         return vm
-    if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.attempt.seen_at is None):
-        if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.attempt.operation:
-            ctx.live_vm()  # no more of them are made: raises Preempted, unless the rest came since that look
+    if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.read_attempt().seen_at is None):
+        if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.read_attempt().operation:
+            live_vm(ctx)  # no more of them are made: raises Preempted, unless the rest came since that look
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
             return vm
-        ctx.services.watch.has_started(ctx.run_id)
+        ctx.services.shared.starts.has_started(ctx.run_id)
         ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
         if asked_at >= patience:
-            raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
+            raise NoCapacity(ctx.accelerator.name, [ctx.ref().zone], f"still {vm.raw_state} after the wait")
     elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
-        ctx.live_vm()  # raises Preempted when it was preempted while it was created
+        live_vm(ctx)  # raises Preempted when it was preempted while it was created
     return vm
 
 
 def _raise_if_vanished(ctx: RunContext) -> None:
     """Of a VM that is not there: raise why, unless it may still come. Its operation knows best, where there is one."""
-    if not _raise_if_failed(ctx) or ctx.attempt.seen_at is None:
+    if not _raise_if_failed(ctx) or ctx.read_attempt().seen_at is None:
         return
-    if ctx.attempt.operation is None:  # the answer to its create was lost: that may have failed
-        raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
-    ctx.live_vm()  # its create is over: somebody deleted it, or it was preempted
+    if ctx.read_attempt().operation is None:  # the answer to its create was lost: that may have failed
+        raise Preempted(f"{ctx.read_attempt().vm} vanished while it was created") from None
+    live_vm(ctx)  # its create is over: somebody deleted it, or it was preempted
 
 
 def _write_seen(ctx: RunContext, vm: Vm, asked_at: datetime) -> None:
@@ -279,7 +281,7 @@ def _write_seen(ctx: RunContext, vm: Vm, asked_at: datetime) -> None:
     One that is several instances has been seen once all of them were: until then any may still be made, so that its
     absence proves nothing; and it is billed from the first that runs.
     """
-    if ctx.attempt.state is AttemptState.INTENDED and vm.state is not VmState.PARTIAL:
+    if ctx.read_attempt().state is AttemptState.INTENDED and vm.state is not VmState.PARTIAL:
         ctx.update_attempt(expect=AttemptState.INTENDED, state=AttemptState.CREATED, seen_at=asked_at)
     if vm.state in (VmState.QUEUED, VmState.CREATING):
         ctx.update_attempt(billed_from=asked_at)
@@ -291,10 +293,10 @@ def _raise_if_failed(ctx: RunContext) -> bool:
     An account's error may be about our asking: then nobody knows how the create ended, and the VM may be created. It
     may be, too, where the cloud says no more than that its operation failed.
     """
-    attempt = ctx.attempt
+    attempt = ctx.read_attempt()
     if attempt.operation:
         try:
-            return ctx.provider.operation_done(ctx.ref, attempt.operation)
+            return ctx.provider.operation_done(ctx.ref(), attempt.operation)
         except NotFound:
             return True  # operations are forgotten after a while; the VM itself is what counts
         except Unavailable:
@@ -310,12 +312,12 @@ def _raise_if_failed(ctx: RunContext) -> bool:
 
 def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
     """Read every kill switch back. A VM whose deletion is not proven to come is not used."""
-    services, deadline = ctx.services, ctx.attempt.deadline
-    for switch in services.switches_for(ctx.run.spec):
+    services, deadline = ctx.services, ctx.read_attempt().deadline
+    for switch in services.switches_for(ctx.spec):
         ctx.show(f"proving kill switch: {switch.name}")
 
         def proven() -> bool | None:
-            return switch.armed(ctx.live_vm(), deadline) or None  # noqa: B023 - called before the next turn
+            return switch.armed(live_vm(ctx), deadline) or None  # noqa: B023 - called before the next turn
 
         try:
             services.wait_for(proven, f"the proof of {switch.name}", services.pace.boot_timeout_s)
@@ -323,7 +325,7 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
             why = f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}"
             with suppress(OrchestratorError):
                 why += f"; {problem}" if (problem := switch.problem(vm)) else ""
-            at_most = usd(cost_so_far(ctx.attempt, ctx.now()))
+            at_most = usd(ctx.read_attempt().cost_so_far(ctx.now()))
             raise KillSwitchNotArmed(why, f"the VM is torn down; it has cost {at_most} until now") from cause
         ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

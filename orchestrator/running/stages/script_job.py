@@ -36,7 +36,7 @@ def install_requirements(
 
 def send_pip(ctx: RunContext, shell: RemoteShell) -> None:
     """Copy pip, which images lack, to the programs: only who installs something needs its 6 MB."""
-    shell.put(ctx.services.payload().pip_zip, f"{ctx.work_dir}/pip.zip")
+    shell.put(ctx.services.payload().pip_zip, f"{ctx.work_dir()}/pip.zip")
 
 
 def script_argv(
@@ -46,7 +46,7 @@ def script_argv(
 
     Raises a CloudError when the bucket cannot be asked for a checkpoint.
     """
-    spec, (code, script) = ctx.run.spec, launched
+    spec, (code, script) = ctx.spec, launched
     argv = [
         trainer_python,
         "-m",
@@ -67,7 +67,7 @@ def script_argv(
         *checkpoint_flags(ctx, "--checkpoint_url"),
     ]
     if spec.dataset:
-        url = f"{ctx.services.store.url(ctx.bucket)}/{data_prefix(spec.dataset)}"
+        url = f"{ctx.services.store.url(ctx.bucket())}/{data_prefix(spec.dataset)}"
         argv += [f"--data_url={url}", f"--data_dir={work}/data", f"--data_fingerprint={spec.dataset}"]
     if script.requirements:
         argv.append(f"--requirements={script.requirements}")

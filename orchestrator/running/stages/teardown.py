@@ -8,18 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.cost import side_cost_usd
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.quote import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
-from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.run_folder import key_path
-from orchestrator.running.stages.context import RunContext, Services
-from orchestrator.running.watch import hiding
+from orchestrator.running.services import VmServices
+from orchestrator.running.stages.context import RunContext
 
 
 def teardown(ctx: RunContext) -> None:
@@ -28,12 +27,12 @@ def teardown(ctx: RunContext) -> None:
     More time that was granted, and is needed now, stays reserved.
     """
     ctx.show("deleting")
-    run, ledger = ctx.run, ctx.services.ledger
+    run, ledger = ctx.read_run(), ctx.services.ledger
     end_attempts(ctx.services, run, but=ledger.granted(run.id) if run.lacks_time else None)
     ctx.show("proven deleted")
 
 
-def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> None:
+def end_attempts(services: VmServices, run: Run, but: Attempt | None = None) -> None:
     """End every attempt of a run that is not settled, `but` this one. Raises StillBilling."""
     for attempt in services.ledger.attempts(run.id):
         # The current one also when it is settled: another process may have ended it just before our create.
@@ -41,13 +40,13 @@ def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> No
             end_attempt(services, attempt)
 
 
-def end_attempt(services: Services, attempt: Attempt) -> Attempt:
+def end_attempt(services: VmServices, attempt: Attempt) -> Attempt:
     """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
     settled = prove_ended(services, attempt)
     return settle(services, attempt, settled) if settled else attempt
 
 
-def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
+def settle(services: VmServices, attempt: Attempt, settled: Changes) -> Attempt:
     """Write that an attempt is proven deleted; once none of its run is open, nothing takes the run's key any more."""
     ended = services.ledger.update_attempt(attempt.run, attempt.number, **settled)
     with suppress(OrchestratorError):
@@ -55,14 +54,14 @@ def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
     return ended
 
 
-def remove_key(services: Services, run: Run) -> None:
+def remove_key(services: VmServices, run: Run) -> None:
     """Remove the SSH key of a run unless an attempt of it is open. A disk that cannot be written delays nothing."""
     if all(attempt.state is AttemptState.SETTLED for attempt in services.ledger.attempts(run.id)):
         with suppress(OSError):
             key_path(services.run_folder(run)).unlink()
 
 
-def ask_to_go(services: Services, attempt: Attempt) -> None:
+def ask_to_go(services: VmServices, attempt: Attempt) -> None:
     """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven deleted.
 
     Proves nothing and raises nothing: `end_attempt` asks again. Nothing is sent for an attempt that has asked for no
@@ -74,10 +73,10 @@ def ask_to_go(services: Services, attempt: Attempt) -> None:
     if not may_bill(services, attempt):
         return
     with suppress(OrchestratorError):
-        services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
+        services.vms[attempt.api].delete(attempt.ref)
 
 
-def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> None:
+def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
     """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
 
     From then on it is charged until it is proven deleted, and nothing new is rented. Raises nothing.
@@ -95,20 +94,20 @@ def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> N
             services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
 
 
-def may_bill(services: Services, attempt: Attempt) -> bool:
+def may_bill(services: VmServices, attempt: Attempt) -> bool:
     """Whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
     because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
     asked_at = services.clock.now()
     if asked_at > attempt.deleted_by:
         with suppress(OrchestratorError):
-            if not services.vms[attempt.api].get(VmRef(attempt.zone, attempt.vm)).may_bill:
+            if not services.vms[attempt.api].get(attempt.ref).may_bill:
                 return False
             note_outlived(services, attempt, asked_at)
     return True
 
 
-def prove_ended(services: Services, attempt: Attempt) -> Changes:
+def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
     """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
 
     None are left to change when another process has settled it, but what it cost if its VM came all the same.
@@ -118,7 +117,7 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     Raises StillBilling when the proof does not succeed, for whatever reason; the attempt then stays open in the ledger,
     its money stays reserved and its kill switches stay armed.
     """
-    ref = VmRef(attempt.zone, attempt.vm)
+    ref = attempt.ref
     if attempt.state is AttemptState.RESERVED:
         try:  # no VM was ever asked for, and from now on none will be
             attempt = services.ledger.update_attempt(
@@ -148,17 +147,17 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     ended = services.ledger.attempt(attempt.run, attempt.number)
     if ended.state is AttemptState.SETTLED:
         return _charged_late(services, ended) if came_late else {}
-    return _settled(services, ended, cost_so_far(ended, services.clock.now()))
+    return _settled(services, ended, ended.cost_so_far(services.clock.now()))
 
 
-def _write_tombstone(services: Services, attempt: Attempt) -> None:
+def _write_tombstone(services: VmServices, attempt: Attempt) -> None:
     """A delete waits for no ledger; the tombstone only tells other processes."""
     if attempt.state is not AttemptState.REFUSED:
         with suppress(OrchestratorError):
             services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
 
 
-def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
+def _disarm(services: VmServices, attempt: Attempt, ref: VmRef) -> None:
     """Remove the switches of a VM that is proven deleted. Raises StillBilling for what stays: a job costs a little."""
     for switch in services.switches_for(services.ledger.run(attempt.run).spec):
         try:
@@ -168,7 +167,7 @@ def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
 
 
 def _wait_until_gone(
-    services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef, charged: Attempt | None
+    services: VmServices, provider: VmProvider, attempt: Attempt, ref: VmRef, charged: Attempt | None
 ) -> None:
     """A VM that was never seen may still appear: its create must have ended, and it must stay absent for a while."""
     if attempt.state is AttemptState.REFUSED or attempt.seen_at is not None:
@@ -179,7 +178,7 @@ def _wait_until_gone(
     prove_gone(services, provider, ref, absent_s=services.pace.late_create_s, charged=charged)
 
 
-def _wait_for_operation(services: Services, provider: VmProvider, operation: str, ref: VmRef) -> None:
+def _wait_for_operation(services: VmServices, provider: VmProvider, operation: str, ref: VmRef) -> None:
     """Until the create has ended, well or not: before that, absence proves nothing."""
 
     def ended() -> bool | None:
@@ -206,10 +205,10 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
     return True
 
 
-def _charged_late(services: Services, attempt: Attempt) -> Changes:
+def _charged_late(services: VmServices, attempt: Attempt) -> Changes:
     """What a VM cost at most that came when its attempt was settled, and is gone now."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
-    usd = max(attempt.settled_usd or ZERO, cost_so_far(replace(attempt, state=AttemptState.DELETING), now))
+    usd = max(attempt.settled_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
     what = f"{attempt.vm} came after its attempt was settled at ${attempt.settled_usd}: it has cost ${usd} at most"
     with suppress(OrchestratorError):
         services.ledger.log(now, run.id, attempt.number, run.stage, Note(what))
@@ -219,7 +218,7 @@ def _charged_late(services: Services, attempt: Attempt) -> Changes:
 def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
     """Everything of ours that may bill, none of it at this place missing. Raises Unavailable when it did not answer."""
     listing = provider.list_billable()
-    if silent := hiding(listing, {place}):
+    if silent := listing.silent_at({place}):
         raise Unavailable("no answer from " + ", ".join(silent))
     return listing.found
 
@@ -237,7 +236,7 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
 
 
 def prove_gone(
-    services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, charged: Attempt | None = None
+    services: VmServices, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, charged: Attempt | None = None
 ) -> None:
     """Ask for deletion, again and again, until GET says NOT_FOUND and a list with its zone lacks the VM and its disks.
 
@@ -293,7 +292,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[Vm], None]) ->
     return False
 
 
-def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
+def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]
@@ -302,5 +301,5 @@ def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
         "state": AttemptState.SETTLED,
         "gone_at": now,
         "settled_usd": vm_usd,
-        "storage_usd": total_usd(side_lines(attempt.side_rates, used)),
+        "side_cost_usd": side_cost_usd(attempt.side_rates, used),
     }

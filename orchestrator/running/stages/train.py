@@ -22,15 +22,19 @@ from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
+from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.prepare import workers_of
+from orchestrator.running.stages.stopping import check_stop, sleep
 from orchestrator.running.stages.workers import on_every_worker
 from orchestrator.running.waiting import side_by_side
-from orchestrator.running.watch import LIST_POLLS
 
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 _HELD_OPEN_S = 15.0
 """A connection that would be idle for longer is closed until the next look."""
+LIST_POLLS = 4
+"""The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
+(`quote.usage`)."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 SILENT_LOOKS = 50
@@ -43,7 +47,8 @@ def train(ctx: RunContext) -> None:
     Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
     done is collected in every case.
     """
-    with ctx.services.watch.following(), ctx.services.watch.training(ctx.stop):
+    shared = ctx.services.shared
+    with shared.crowd.following(), shared.stops.training(ctx.stop):
         status = _followed(ctx)
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
@@ -62,7 +67,7 @@ def _followed(ctx: RunContext) -> RunnerStatus:
     """Start and follow the trainers to their end; whatever else ends the run, they are asked to stop."""
     follower = _Follower(ctx)
     try:
-        ctx.check_stop()
+        check_stop(ctx)
         return follower.follow()
     except (DeadlineReached, Stopped):
         follower.stop()
@@ -84,7 +89,7 @@ def _raise_if_not_to_blame(ctx: RunContext) -> None:
     _must_not_be_late(ctx)
 
     def preempted() -> None:
-        ctx.live_vm()
+        live_vm(ctx)
 
     with suppress(Unavailable):  # it was not preempted
         ctx.services.wait_for(preempted, "the preemption of the VM", 10 * ctx.services.pace.poll_s)
@@ -92,11 +97,11 @@ def _raise_if_not_to_blame(ctx: RunContext) -> None:
 
 def _must_not_be_late(ctx: RunContext) -> None:
     """Raises DeadlineReached when the attempt has used its time or its reservation."""
-    reason = must_stop(ctx.attempt, ctx.now())
+    reason = must_stop(ctx.read_attempt(), ctx.now())
     if reason is None:
         return
-    hint = f"launch again with more --max-hours; with {ctx.run.spec.asks_for_checkpoints} it could be extended"
-    if ctx.run.spec.checkpoint_every:
+    hint = f"launch again with more --max-hours; with {ctx.spec.asks_for_checkpoints} it could be extended"
+    if ctx.spec.checkpoint_every:
         hint = f"`orchestrate extend {ctx.run_id} --hours H` resumes from its last checkpoint"
     raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
 
@@ -124,8 +129,9 @@ class _Follower:
         """Start the trainers; returns their end where they ended while nobody followed, and the VM is deleted."""
         ctx = self._ctx
         started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
-        if ctx.attempt.number in started and ctx.services.watch.is_crowded:  # another process has followed it before
-            self._turn_at = ctx.services.watch.next_turn(ctx.services.clock.monotonic(), 0.0)
+        crowd = ctx.services.shared.crowd
+        if ctx.read_attempt().number in started and crowd.is_crowded:  # another process has followed it before
+            self._turn_at = crowd.next_turn(ctx.services.clock.monotonic(), 0.0)
             return None
         try:
             on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
@@ -135,29 +141,29 @@ class _Follower:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        if ctx.attempt.number not in started:
+        if ctx.read_attempt().number not in started:
             ctx.log(TrainerStarted())
         return None
 
     def _is_turn(self) -> bool:
         """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
         services = self._ctx.services
-        return not services.watch.is_crowded or services.clock.monotonic() >= self._turn_at
+        return not services.shared.crowd.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
         """Until the next poll, what one list tells of all runs: the trainers' end. Raises what ends the run."""
-        ctx, watch = self._ctx, self._ctx.services.watch
+        ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         listed = objects_of_runs(ctx, LIST_POLLS * ctx.services.pace.poll_s)
         for link in self._links if listed else ():
             results = ctx.results_of(link.worker)
             if f"{results}/{MANIFEST}" in listed:
                 link.look_in_bucket()
             elif link.has_lost_heartbeat(listed.get(f"{results}/{HEARTBEAT}")):
-                self._turn_at = min(self._turn_at, watch.early_turn(ctx.services.clock.monotonic()))
+                self._turn_at = min(self._turn_at, crowd.early_turn(ctx.services.clock.monotonic()))
         if (ended := self._end()) is not None:
             return ended
         self._must_continue()
-        ctx.sleep(watch.poll_s(ctx.watch_s))
+        sleep(ctx, crowd.poll_s(ctx.watch_s))
         return None
 
     def _look(self) -> RunnerStatus | None:
@@ -173,7 +179,7 @@ class _Follower:
         unseen = [str(link.worker) for link, status in zip(self._links, found, strict=True) if status is None]
         if unseen:
             who = "the VM" if len(self._links) == 1 else f"worker {', '.join(unseen)}"
-            ctx.show(f"no answer from {who}; retrying until {ctx.attempt.deadline:%H:%M} UTC")
+            ctx.show(f"no answer from {who}; retrying until {ctx.read_attempt().deadline:%H:%M} UTC")
         elif (first := found[0]) is not None:
             now = first.progress or TrainerProgress()
             doing = " ".join(filter(None, (now.phase, now.detail))) or "starting"
@@ -185,12 +191,12 @@ class _Follower:
 
     def _pause(self) -> None:
         """Until the next look, or the next poll where that comes before."""
-        ctx, watch = self._ctx, self._ctx.services.watch
+        ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         now_s = ctx.services.clock.monotonic()
-        self._turn_at = watch.next_turn(now_s, ctx.watch_s)
+        self._turn_at = crowd.next_turn(now_s, ctx.watch_s)
         if self._turn_at - now_s > _HELD_OPEN_S:
             self.close()
-        ctx.sleep(watch.poll_s(ctx.watch_s))
+        sleep(ctx, crowd.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
         """Ask the trainers to stop; each writes its record before it does."""
@@ -203,7 +209,7 @@ class _Follower:
     def _must_continue(self) -> None:
         """Raises what ends the run: a request to stop, its deadline, a deleted VM, a runner that never answers."""
         ctx, services = self._ctx, self._ctx.services
-        ctx.check_stop()
+        check_stop(ctx)
         _must_not_be_late(self._ctx)
         silent = [link for link in self._links if link.silent >= SILENT_LOOKS]
         if silent:
@@ -212,8 +218,8 @@ class _Follower:
         try:
             for cause in [link.preempted for link in self._links if link.preempted]:
                 raise cause
-            if services.watch.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
-                ctx.live_vm()
+            if services.shared.lists.seems_gone(ctx.provider, ctx.ref(), services.clock, services.pace.poll_s):
+                live_vm(ctx)
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:
@@ -234,7 +240,9 @@ class _Follower:
             return None
         now_s = self._ctx.services.clock.monotonic()
         self._first_ended_at = now_s if self._first_ended_at is None else self._first_ended_at
-        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S or must_stop(self._ctx.attempt, self._ctx.now())
+        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S or must_stop(
+            self._ctx.read_attempt(), self._ctx.now()
+        )
         return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:

@@ -36,7 +36,7 @@ class VmSession:
             return self.shell.run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=ends)
         except TooMuchSent as cause:
             self._count(most_bytes)
-            vm = self.ctx.attempt.vm
+            vm = self.ctx.read_attempt().vm
             raise TooMuchSent(
                 f"VM {vm}: {cause.sentence}",
                 f"what runs on it may be broken or hostile; `orchestrate fetch "
@@ -53,6 +53,6 @@ class VmSession:
 
     def _count(self, sent_bytes: int) -> None:
         """No rule covers what came beyond all measure, so it is written down with what was downloaded."""
-        run = self.ctx.run
+        run = self.ctx.read_run()
         with suppress(LedgerTrouble):
             self.ctx.services.ledger.count_fetched(run.id, run.attempt, sent_bytes, sent_home_bytes(run.spec))

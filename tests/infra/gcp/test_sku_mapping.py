@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from infra.gcp.sku_mapping import COMPUTE, STORAGE, TPU, Sku, map_prices
-from orchestrator.domain.prices import FetchedPrices, PriceKind, PriceRow
+from orchestrator.domain.cost import PriceKind
+from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 TODAY = date(2026, 11, 21)
 

@@ -173,19 +173,19 @@ def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     with open_project({"ORCHESTRATE_HOME": str(cloud.home)}, cloud.folder) as project:
         services = connect(project)
         ctx = RunContext(services, "r-cccccc", lambda _: None, None)  # type: ignore[arg-type]
-        services.store.ensure_bucket(ctx.bucket, "us-central1", {"oc-managed": "1"}, 30)
+        services.store.ensure_bucket(ctx.bucket(), "us-central1", {"oc-managed": "1"}, 30)
 
         def upload(name: str, content: bytes) -> dict[str, object]:
             path = cloud.folder / Path(name).name
             path.write_bytes(content)
-            services.store.upload(ctx.bucket, f"{ctx.results}/{name}", path)
-            [stored] = services.store.list(ctx.bucket, f"{ctx.results}/{name}")
+            services.store.upload(ctx.bucket(), f"{ctx.results()}/{name}", path)
+            [stored] = services.store.list(ctx.bucket(), f"{ctx.results()}/{name}")
             digest = hashlib.sha256(content).hexdigest()
             return {"name": name, "size_bytes": len(content), "sha256": digest, "crc32c": stored.crc32c}
 
         none_yet = cloud("fetch", "r-cccccc")
         assert none_yet.exit == 1
-        assert f"there is no manifest in gs://{ctx.bucket}/{ctx.results}\n" in none_yet.stderr
+        assert f"there is no manifest in gs://{ctx.bucket()}/{ctx.results()}\n" in none_yet.stderr
         files = [upload("train.log", b"epoch 1\nepoch 2\n"), upload("record.json", record)]
         manifest = {"schema_version": 1, "run": "r-cccccc", "attempt": 1, "rc": 0, "files": files}
         upload("MANIFEST.json", json.dumps(manifest).encode())

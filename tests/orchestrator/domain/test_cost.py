@@ -13,10 +13,10 @@ from infra.gcp.sku_mapping import rules_for
 from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.cost import CostLine, side_rates, total_usd
+from orchestrator.domain.cost import CostLine, PriceKind, total_usd
 from orchestrator.domain.names import MANIFEST, results_prefix
 from orchestrator.domain.places import Place
-from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
+from orchestrator.domain.prices import PriceAge, PriceBook, PriceRow, catalog_prices, catalog_rows
 from orchestrator.domain.quote import quote_for
 from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, UsageError, WrongPrice
@@ -64,9 +64,9 @@ def test_settled_cost_is_within_the_reservation_and_counts_what_was_fetched(worl
     manifest = world.store.find(attempt.zone.bucket("test-project"), results)
     assert attempt.fetched_bytes == record.stat().st_size + manifest.size_bytes
     assert attempt.settled_usd is not None
-    assert attempt.settled_usd + attempt.storage_usd <= attempt.reserved_usd
-    assert Decimal("0.005") < attempt.storage_usd < Decimal("0.01")  # a day of a scheduler job is $0.0032 of it
-    assert world.ledger.settled_usd() == pytest.approx(attempt.settled_usd + attempt.storage_usd)
+    assert attempt.settled_usd + attempt.side_cost_usd <= attempt.reserved_usd
+    assert Decimal("0.005") < attempt.side_cost_usd < Decimal("0.01")  # a day of a scheduler job is $0.0032 of it
+    assert world.ledger.settled_usd() == pytest.approx(attempt.settled_usd + attempt.side_cost_usd)
 
 
 def test_every_price_of_the_catalog_can_be_one() -> None:
@@ -150,9 +150,9 @@ def test_a_refresh_renews_all_that_a_launch_needs() -> None:
     live = [dataclasses.replace(row, as_of=later, price_kind=PriceKind.LIVE, source="live") for row in mapped]
     for name in ("v3-8", "t4", "a100-80"):
         zone = aged(later, *live).zones(accelerator(name), terms=Provisioning.SPOT)[0]
-        assert side_rates(aged(later, *live), zone).egress.kind is PriceKind.LIST
+        assert aged(later, *live).side_rates(accelerator(name), zone).egress.kind is PriceKind.LIST
     with pytest.raises(StalePrice):
-        side_rates(aged(date(2029, 1, 1), *live), ZONE)
+        aged(date(2029, 1, 1), *live).side_rates(accelerator("t4"), ZONE)
 
 
 def test_live_prices_come_first_and_lend_nothing_they_do_not_have() -> None:

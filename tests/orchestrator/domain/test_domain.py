@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
-from orchestrator.domain.cost import side_lines, side_rates, total_usd
+from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.domain.money import Rate, cents_up, usd
 from orchestrator.domain.places import Place
@@ -165,7 +165,8 @@ def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
 def test_every_request_for_results_is_reserved(world: World) -> None:
     """An operation of class A to upload each file of a run, two of class B to fetch it: to the hundredth of a cent."""
     [run] = world.plan("t4").runs
-    spec, free = replace(run.spec, dataset_objects=0), side_rates(catalog_prices(), run.spec.zones[0])
+    spec = replace(run.spec, dataset_objects=0)
+    free = catalog_prices().side_rates(spec.accelerator, spec.zones[0])
     used = usage(spec, 0, 0, 0)
     assert (used.class_a, used.class_b) == (60 + 200, 1200 + 2 * 200)
     lines = {line.what: line.usd for line in side_lines(free, used)}

@@ -20,7 +20,7 @@ from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OrchestratorError, OverCap, UsageError
 from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
+from orchestrator.money.guard import credit_or_refuse, money_view, must_stop, overdue
 from orchestrator.planning.extend import admit_extension, plan_extension
 from tests.fakes.world import World
 
@@ -151,7 +151,7 @@ def test_cost_counts_the_minute_that_google_bills_at_least(world: World) -> None
     start = world.clock.now()
     attempt = world.ledger.update_attempt(run.id, 1, state=AttemptState.CREATED, billed_from=start, seen_at=start)
     expected = (Decimal(8) * 60 + Decimal("0.005") * 10) / 3600
-    assert cost_so_far(attempt, start + timedelta(seconds=10)) == expected
+    assert attempt.cost_so_far(start + timedelta(seconds=10)) == expected
 
 
 def test_guard_leaves_time_for_the_way_home(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from orchestrator.running.recover import teardown_all
 from tests.fakes.world import World
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+VM_USD, SIDE_USD = Decimal("0.1979013888888888888888888889"), Decimal("0.006922559609091719114511770534")
 
 
 def _old(path: Path, version: int) -> sqlite3.Connection:
@@ -63,6 +65,22 @@ def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path:
     db.close()
     ledger = _reopened(tmp_path / "old.db")
     assert ledger.runs() == runs
+    ledger.close()
+
+
+def test_a_ledger_of_version_5_is_read_to_the_cent(tmp_path: Path) -> None:
+    """Its attempts name what was used besides the VM `storage_usd`, as this version writes it, too."""
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.executescript((Path(__file__).parent / "version_5.sql").read_text("utf-8"))
+        [(body,)] = db.execute("SELECT body FROM attempts")
+    db.close()
+    ledger = Ledger(tmp_path / "ledger.db", simulated=True)
+    assert not ledger.was_damaged
+    [attempt] = ledger.attempts()
+    assert (attempt.settled_usd, attempt.side_cost_usd) == (VM_USD, SIDE_USD)
+    assert attempt.total_usd == VM_USD + SIDE_USD == pytest.approx(ledger.settled_usd(), abs=Decimal("1e-9"))
+    assert to_json(attempt) == body
+    assert [run.state for run in ledger.runs()] == [RunState.SUCCEEDED]
     ledger.close()
 
 

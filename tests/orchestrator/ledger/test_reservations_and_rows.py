@@ -33,7 +33,7 @@ def _credit(world: World, amount: Decimal, spent: Decimal = Decimal(0)) -> Credi
 
 def _next(world: World, run: Run, **changes: object) -> Attempt:
     """Reserve one more attempt like the first."""
-    unused = {"state": AttemptState.RESERVED, "settled_usd": None, "storage_usd": Decimal(0)}
+    unused = {"state": AttemptState.RESERVED, "settled_usd": None, "side_cost_usd": Decimal(0)}
     first = replace(world.ledger.attempt(run.id, 1), **unused)  # type: ignore[arg-type]
     world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number, **changes), _stated(world))  # type: ignore[arg-type]
     return world.ledger.attempt(run.id, world.ledger.run(run.id).attempt)
@@ -53,7 +53,7 @@ def test_the_last_nano_dollar_counts(world: World) -> None:
     [run] = world.admit("t4")
     needed = world.ledger.attempt(run.id, 1).reserved_usd
     world.ledger.update_attempt(
-        run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("0.5"), storage_usd=Decimal("0.25")
+        run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("0.5"), side_cost_usd=Decimal("0.25")
     )
     whole = needed + Decimal("0.75") + Decimal("1.50")
     _credit(world, whole - NANO, spent=Decimal("1.50"))

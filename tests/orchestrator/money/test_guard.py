@@ -15,7 +15,6 @@ from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import (
     FREE_TRIAL_USD,
-    cost_so_far,
     credit_for,
     credit_or_refuse,
     free_trial_credit,
@@ -147,7 +146,7 @@ def test_the_view_is_the_sum_of_what_the_ledger_knows(world: World, attempt: Att
     """To the cent: what was spent before, what is settled, what is reserved, and what runs now."""
     [settled] = world.admit("t4")
     world.ledger.update_attempt(
-        settled.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("2.25"), storage_usd=Decimal("0.75")
+        settled.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("2.25"), side_cost_usd=Decimal("0.75")
     )
     now = world.clock.now() + timedelta(minutes=30)
     view = money_view(world.ledger, BEFORE, now)
@@ -169,7 +168,7 @@ def test_the_credit_ends_when_it_is_used_up_or_expires(world: World, attempt: At
     """Whichever comes first; a rate of next to nothing is followed for a century."""
     burn, now = attempt.rate.usd_per_hour, START + timedelta(hours=1)
     credit = replace(BEFORE, amount_usd=burn * 10, spent_before_usd=burn, expires=None)
-    assert cost_so_far(attempt, now) == burn
+    assert attempt.cost_so_far(now) == burn
     assert money_view(world.ledger, credit, now).ends_at == now + timedelta(hours=8)
     more = replace(credit, amount_usd=burn * Decimal("10.5"))
     assert money_view(world.ledger, more, now).ends_at == now + timedelta(hours=8.5)
@@ -197,23 +196,23 @@ def test_cost_is_counted_from_the_request_to_the_last_switch(attempt: Attempt) -
     """Nothing without a request, or after a refusal; nothing more once every switch must have fired."""
     later = START + timedelta(hours=100)
     last = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
-    assert cost_so_far(attempt, later) == attempt.rate.cost_usd((last - START).total_seconds())
-    assert cost_so_far(attempt, last) == cost_so_far(attempt, later)
-    assert cost_so_far(attempt, last - timedelta(seconds=1)) < cost_so_far(attempt, last)
-    assert cost_so_far(replace(attempt, billed_from=None), later) == 0
+    assert attempt.cost_so_far(later) == attempt.rate.cost_usd((last - START).total_seconds())
+    assert attempt.cost_so_far(last) == attempt.cost_so_far(later)
+    assert attempt.cost_so_far(last - timedelta(seconds=1)) < attempt.cost_so_far(last)
+    assert replace(attempt, billed_from=None).cost_so_far(later) == 0
     for state in (AttemptState.RESERVED, AttemptState.REFUSED):
-        assert cost_so_far(replace(attempt, state=state), later) == 0
+        assert replace(attempt, state=state).cost_so_far(later) == 0
     for state in set(AttemptState) - {AttemptState.RESERVED, AttemptState.REFUSED, AttemptState.SETTLED}:
-        assert cost_so_far(replace(attempt, state=state), later) > 0, state
-    settled = replace(attempt, state=AttemptState.SETTLED, settled_usd=Decimal(2), storage_usd=Decimal("0.5"))
-    assert cost_so_far(settled, later) == Decimal("2.5")
-    assert cost_so_far(replace(settled, settled_usd=None), later) == Decimal("0.5")
+        assert replace(attempt, state=state).cost_so_far(later) > 0, state
+    settled = replace(attempt, state=AttemptState.SETTLED, settled_usd=Decimal(2), side_cost_usd=Decimal("0.5"))
+    assert settled.cost_so_far(later) == Decimal("2.5")
+    assert replace(settled, settled_usd=None).cost_so_far(later) == Decimal("0.5")
 
 
 def test_a_run_is_stopped_when_it_has_used_its_reservation(attempt: Attempt) -> None:
     """Not a cent below it; a machine of your own has none."""
     now = START + timedelta(minutes=30)
-    used = cost_so_far(attempt, now)
+    used = attempt.cost_so_far(now)
     assert must_stop(replace(attempt, reserved_usd=used + Decimal("0.000001")), now) is None
     assert must_stop(replace(attempt, reserved_usd=used), now) == f"it has used its reservation of ${used:.2f}"
     assert must_stop(replace(attempt, reserved_usd=Decimal(0)), now) is None

@@ -14,7 +14,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, R
 from orchestrator.errors import CreatesFrozen, OverCap
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, outlived_sentence, stated_credit
+from orchestrator.money.guard import credit_or_refuse, money_view, outlived_sentence, stated_credit
 from orchestrator.ports import Vm, VmRef, VmState
 from orchestrator.running.cleanup import TeardownReport
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
@@ -205,7 +205,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
     ledger.close()
     for hours in (0, 5):  # also when nobody looks
         world.clock.advance(hours * 3600)
-        assert _books(world) == (0, cost_so_far(alive, world.clock.now()))
+        assert _books(world) == (0, alive.cost_so_far(world.clock.now()))
     assert _books(world)[1] >= alive.rate.cost_usd(9 * 3600)
     with pytest.raises(CreatesFrozen, match=attempt.vm) as refused:
         world.admit()
@@ -222,7 +222,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
     """Its kill switches were proven: whoever comes back days later finds none."""
     run, attempt = _rented_for_good(world)
     _late(world, attempt, timedelta(minutes=9))
-    world.tpu.delete(VmRef(attempt.zone, attempt.vm))
+    world.tpu.delete(attempt.ref)
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_all(world).outlived == []
     assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
@@ -230,7 +230,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
 
 def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) -> None:
     run, attempt = _rented_for_good(world)
-    world.tpu.preempt(VmRef(attempt.zone, attempt.vm))
+    world.tpu.preempt(attempt.ref)
     _late(world, attempt)
     assert _teardown_all(world).outlived == []
     assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd

@@ -167,7 +167,7 @@ def test_a_job_that_a_driver_may_still_make_is_paid_for(world: World, is_driven:
         teardown_all(world.services, buckets=False)
     attempt = world.ledger.attempt(run.id, 1)
     assert (attempt.state, attempt.settled_usd) == (AttemptState.SETTLED, 0)
-    assert attempt.storage_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
+    assert attempt.side_cost_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
 
 
 def test_a_switch_that_cannot_be_removed_is_no_proof(world: World) -> None:
@@ -306,7 +306,7 @@ def test_an_attempt_that_cannot_be_ended_is_named_and_stays_open(world: World) -
 def test_only_an_absent_vm_with_a_list_that_lacks_it_is_gone(world: World) -> None:
     """One look: no by its name, no by the list, and no while either does not answer."""
     _, attempt = _rented(world, "t4")
-    ref = VmRef(attempt.zone, attempt.vm)
+    ref = attempt.ref
     assert not is_gone(world.gpu, ref)
 
     class Lagging(FakeVmProvider):
@@ -351,7 +351,7 @@ def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
     world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
     cloud.asked = []
     run, attempt = _rented(world, "t4")
-    ref = VmRef(attempt.zone, attempt.vm)
+    ref = attempt.ref
     cloud.disk = Billable("disk", ref, "READY", {})
     prove_gone(world.services, cloud, ref)
     assert (cloud.disk, world.alive) == (None, 0)
@@ -365,7 +365,7 @@ def test_a_delete_that_was_lost_is_asked_for_again(world: World) -> None:
     cloud.asked = []
     _, attempt = _rented(world, "t4")
     cloud.fail("delete", times=2)
-    prove_gone(world.services, cloud, VmRef(attempt.zone, attempt.vm))
+    prove_gone(world.services, cloud, attempt.ref)
     assert (cloud.asked.count("vm"), world.alive) == (3, 0)
 
 

@@ -18,10 +18,13 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.runs import Engine, Run, RunState, Stage
 from orchestrator.errors import TrainingFailed, Unavailable
 from orchestrator.ports import CommandResult, StoredObject, Worker
+from orchestrator.running.crowd import LOOK_SPACING_S
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.services import Services
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.link import HEARTBEAT_LOST_S
+from orchestrator.running.stages.train import LIST_POLLS
 from orchestrator.running.stages.workers import on_every_worker
-from orchestrator.running.watch import HEARTBEAT_LOST_S, LIST_POLLS, LOOK_SPACING_S
 from tests.fakes.parallel_runs import ManyWorld
 from tests.fakes.shells import FakeMachine, FakeShell, FakeShells
 from tests.fakes.world import FakeTrainer
@@ -48,8 +51,8 @@ def among_others(world: ManyWorld) -> Iterator[Services]:
     services = world.services
     with ExitStack() as many:
         for _ in range(OTHERS):
-            many.enter_context(services.watch.following())
-            services.watch.next_turn(0.0, 0.0)
+            many.enter_context(services.shared.crowd.following())
+            services.shared.crowd.next_turn(0.0, 0.0)
         yield services
 
 
@@ -180,7 +183,7 @@ def test_a_run_whose_results_do_not_come_asks_in_its_turn(world: ManyWorld) -> N
     run = admitted(world, "t4")
     with among_others(world) as services:
         for _ in range(before):
-            services.watch.early_turn(0.0)
+            services.shared.crowd.early_turn(0.0)
         [after] = drive_all(services, [run], world.progress.append, world.stop)
     assert "vanished without an exit code" in (after.error or "")
     assert len(asked_at) == 2, "by its first look, and as its results did not come"

@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.prices import PriceBook, PriceKind, catalog_prices
+from orchestrator.domain.cost import PriceKind
+from orchestrator.domain.prices import PriceBook, catalog_prices
 from orchestrator.domain.quote import QUEUE_SHARE
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError, WrongPrice

@@ -21,7 +21,7 @@ def test_stopped_vm_is_an_idle_cost(world: World) -> None:
     """A preempted node is still there, with its quota, until it is deleted."""
     [run] = world.admit()
     attempt = world.ledger.attempt(run.id, 1)
-    ref = VmRef(attempt.zone, attempt.vm)
+    ref = attempt.ref
     world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, attempt_labels(run, attempt), "id"))
     world.clock.advance(60)
     assert idle_costs(world.services) == []

@@ -22,7 +22,10 @@ from orchestrator.errors import OverCap, Unavailable, UsageError
 from orchestrator.ledger.events import QuotaAwaited
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, VmRef
-from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
+from orchestrator.running.crowd import FULL_PACE_RUNS, LOOK_SPACING_S
+from orchestrator.running.quota_lines import QuotaLines
+from orchestrator.running.shared_by_runs import SharedByRuns
+from orchestrator.running.starting_line import STARTING_RUNS, StartingLine
 from tests.fakes import FakeClock, FakeVmProvider
 from tests.fakes.clock import START
 from tests.fakes.parallel_runs import ManyWorld
@@ -124,18 +127,18 @@ def test_credit_for_exactly_all_of_them_admits_all_and_a_cent_less_none(world: M
 
 
 def test_runs_start_in_the_order_in_which_they_came_but_for_those_whose_vm_exists() -> None:
-    watch = Watch()
+    line = StartingLine()
     names = [f"r-{number}" for number in range(STARTING_RUNS + 2)]
     for name in names:
-        watch.queue_to_start(name, at_once=False)
-    assert all(watch.may_start(name) for name in names[:STARTING_RUNS])
-    assert not watch.may_start(names[STARTING_RUNS])
-    watch.has_started(names[3])
-    assert watch.may_start(names[STARTING_RUNS])
-    assert not watch.may_start(names[STARTING_RUNS + 1])
-    watch.queue_to_start("r-billed", at_once=True)
-    assert watch.may_start("r-billed")
-    assert watch.may_start(names[STARTING_RUNS]), "who was let in stays so"
+        line.queue_to_start(name, at_once=False)
+    assert all(line.may_start(name) for name in names[:STARTING_RUNS])
+    assert not line.may_start(names[STARTING_RUNS])
+    line.has_started(names[3])
+    assert line.may_start(names[STARTING_RUNS])
+    assert not line.may_start(names[STARTING_RUNS + 1])
+    line.queue_to_start("r-billed", at_once=True)
+    assert line.may_start("r-billed")
+    assert line.may_start(names[STARTING_RUNS]), "who was let in stays so"
 
 
 def test_vm_seems_gone_by_a_recent_list_and_only_where_its_zone_answered() -> None:
@@ -148,18 +151,18 @@ def test_vm_seems_gone_by_a_recent_list_and_only_where_its_zone_answered() -> No
             asked.append(clock.monotonic())
             return said
 
-    provider, watch = Listed(clock), Watch()
-    assert not watch.seems_gone(provider, ref, clock, 5.0)
-    assert watch.seems_gone(provider, other, clock, 5.0)
+    provider, shared = Listed(clock), SharedByRuns()
+    assert not shared.lists.seems_gone(provider, ref, clock, 5.0)
+    assert shared.lists.seems_gone(provider, other, clock, 5.0)
     assert len(asked) == 1, "both are told by one list"
     clock.advance(5.0)
     said = Listing((), ("us-central1-a",))
-    assert watch.seems_gone(provider, ref, clock, 5.0), "its zone is silent: a few are asked about by name"
+    assert shared.lists.seems_gone(provider, ref, clock, 5.0), "its zone is silent: a few are asked about by name"
     with ExitStack() as many:
         for _ in range(FULL_PACE_RUNS + 1):
-            many.enter_context(watch.following())
-        assert not watch.seems_gone(provider, ref, clock, 5.0), "of many nothing is known"
-        assert watch.seems_gone(provider, other, clock, 5.0)
+            many.enter_context(shared.crowd.following())
+        assert not shared.lists.seems_gone(provider, ref, clock, 5.0), "of many nothing is known"
+        assert shared.lists.seems_gone(provider, other, clock, 5.0)
     assert len(asked) == 2
 
 
@@ -175,23 +178,23 @@ def test_only_one_thread_waits_for_a_list_that_takes_longer_than_a_poll() -> Non
                 assert release.wait(PATIENCE_S)
             return Listing((Billable("instance", ref, "RUNNING", {}, runs=True),), ())
 
-    provider, watch = Slow(clock), Watch()
-    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    provider, shared = Slow(clock), SharedByRuns()
+    assert not shared.lists.seems_gone(provider, ref, clock, 5.0)
     clock.advance(5.0)
     with ThreadPoolExecutor(9) as threads:
-        asker = threads.submit(watch.seems_gone, provider, ref, clock, 5.0)
+        asker = threads.submit(shared.lists.seems_gone, provider, ref, clock, 5.0)
         assert begun.wait(PATIENCE_S)
         clock.advance(1.0)
-        others = [threads.submit(watch.seems_gone, provider, ref, clock, 5.0) for _ in range(8)]
+        others = [threads.submit(shared.lists.seems_gone, provider, ref, clock, 5.0) for _ in range(8)]
         try:
             assert not any(one.result(PATIENCE_S / 6) for one in others), "the last answer serves"
             clock.advance(60.0)
-            stale = threads.submit(watch.seems_gone, provider, ref, clock, 5.0)
+            stale = threads.submit(shared.lists.seems_gone, provider, ref, clock, 5.0)
             assert stale.result(PATIENCE_S / 6), "not for ever: a few are asked about by name"
         finally:
             release.set()
         assert not asker.result(PATIENCE_S)
-    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    assert not shared.lists.seems_gone(provider, ref, clock, 5.0)
     assert len(asked) == 2, "the answer's age counts from its end"
 
 
@@ -204,11 +207,11 @@ def test_list_that_a_bug_breaks_leaves_no_old_answer() -> None:
                 raise KeyError("a field that is not there")
             return Listing((Billable("instance", ref, "RUNNING", {}, runs=True),), ())
 
-    provider, watch = Broken(clock), Watch()
-    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    provider, shared = Broken(clock), SharedByRuns()
+    assert not shared.lists.seems_gone(provider, ref, clock, 5.0)
     clock.advance(5.0)
-    assert watch.seems_gone(provider, ref, clock, 5.0), "asked about by name"
-    assert watch.seems_gone(provider, ref, clock, 5.0), "the old answer is not taken for a new one"
+    assert shared.lists.seems_gone(provider, ref, clock, 5.0), "asked about by name"
+    assert shared.lists.seems_gone(provider, ref, clock, 5.0), "the old answer is not taken for a new one"
 
 
 @pytest.mark.verify
@@ -314,52 +317,52 @@ def test_quota_that_a_killed_launch_seems_to_use_is_not_waited_for(world: ManyWo
 
 
 def test_limit_of_quota_rises_with_what_is_seen_in_use_and_after_each_end() -> None:
-    watch = Watch()
-    watch.quota_is_full("t4", "r-1", {"r-a"})
-    watch.quota_is_full("t4", "r-2", {"r-a", "r-b", "r-c"})
-    watch.quota_is_full("t4", "r-3", {"r-a"})  # told late what it was refused early
-    assert not watch.has_quota("t4", "r-1", lambda: {"r-a", "r-b", "r-c"})
-    assert watch.has_quota("t4", "r-1", lambda: {"r-b", "r-c"})
-    assert watch.has_quota("t4", "r-2", lambda: {"r-b", "r-c"}), "one more than fitted: it may have been raised"
-    assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
-    watch.quota_is_full("t4", "r-2", {"r-b", "r-c", "r-1"})
-    assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
+    lines = QuotaLines()
+    lines.is_full("t4", "r-1", {"r-a"})
+    lines.is_full("t4", "r-2", {"r-a", "r-b", "r-c"})
+    lines.is_full("t4", "r-3", {"r-a"})  # told late what it was refused early
+    assert not lines.lets_in("t4", "r-1", lambda: {"r-a", "r-b", "r-c"})
+    assert lines.lets_in("t4", "r-1", lambda: {"r-b", "r-c"})
+    assert lines.lets_in("t4", "r-2", lambda: {"r-b", "r-c"}), "one more than fitted: it may have been raised"
+    assert not lines.lets_in("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
+    lines.is_full("t4", "r-2", {"r-b", "r-c", "r-1"})
+    assert not lines.lets_in("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
 
 
 def test_until_when_quota_is_waited_for_is_asked_once_for_all_who_wait() -> None:
     """Anew when one was let in; and where nobody waited any more, as an older answer may be over."""
-    watch, asked = Watch(), list[str]()
+    lines, asked = QuotaLines(), list[str]()
 
     def until(run: str) -> datetime:
         def latest() -> datetime:
             asked.append(run)
             return START + timedelta(hours=len(asked))
 
-        return watch.quota_until("t4", latest)
+        return lines.until("t4", latest)
 
-    watch.quota_is_full("t4", "r-1", {"r-a", "r-b"})
+    lines.is_full("t4", "r-1", {"r-a", "r-b"})
     for run in ("r-1", "r-2", "r-3"):
-        assert not watch.has_quota("t4", run, lambda: {"r-a", "r-b"})
+        assert not lines.lets_in("t4", run, lambda: {"r-a", "r-b"})
     assert {until(run) for run in ("r-2", "r-1", "r-3")} == {START + timedelta(hours=1)}
-    assert watch.has_quota("t4", "r-1", lambda: {"r-b"})
+    assert lines.lets_in("t4", "r-1", lambda: {"r-b"})
     assert {until(run) for run in ("r-3", "r-2")} == {START + timedelta(hours=2)}
-    watch.is_over("r-2")
-    watch.is_over("r-3")
-    assert not watch.has_quota("t4", "r-4", lambda: {"r-a", "r-b"})
+    lines.leave("r-2")
+    lines.leave("r-3")
+    assert not lines.lets_in("t4", "r-4", lambda: {"r-a", "r-b"})
     assert until("r-4") == START + timedelta(hours=3)
     assert asked == ["r-2", "r-3", "r-4"]
 
 
 def test_runs_that_train_do_not_wait_for_what_is_read_for_one_that_waits_for_quota() -> None:
-    watch = Watch()
-    watch.quota_is_full("t4", "r-1", {"r-a"})
+    shared = SharedByRuns()
+    shared.quota.is_full("t4", "r-1", {"r-a"})
 
     def reading() -> set[str]:
         with ThreadPoolExecutor(1) as beside:
-            beside.submit(watch.next_turn, 0.0, 0.0).result(PATIENCE_S)
+            beside.submit(shared.crowd.next_turn, 0.0, 0.0).result(PATIENCE_S)
         return {"r-a"}
 
-    assert not watch.has_quota("t4", "r-1", reading)
+    assert not shared.quota.lets_in("t4", "r-1", reading)
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_run_goes_through_all_stages_and_is_settled(world: World, accelerator: s
     _assert_clean(world, run)
     [attempt] = world.ledger.attempts(run.id)
     assert attempt.settled_usd is not None
-    assert attempt.settled_usd + attempt.storage_usd <= attempt.reserved_usd
+    assert attempt.settled_usd + attempt.side_cost_usd <= attempt.reserved_usd
     poll_s = world.services.pace.poll_s
     assert attempt.settled_usd - world.metered_usd(run) <= attempt.rate.cost_usd(
         60 + 4 * poll_s

@@ -143,7 +143,7 @@ def test_of_many_in_a_queue_each_is_looked_at_less_often_and_ends_as_soon(
             return
         looked_at.append(world.clock.now())
         for _ in range(others):  # they are looked at before this one has its next turn
-            services.watch.next_look_in_queue(world.clock.monotonic())
+            services.shared.crowd.next_look_in_queue(world.clock.monotonic())
         if len(looked_at) == 20:
             world.ledger.update_run(run.id, stop_requested=True)
 

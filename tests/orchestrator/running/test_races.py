@@ -351,4 +351,4 @@ def test_an_attempt_that_two_processes_end_is_paid_once(world: World) -> None:
     [after] = world.drive([run])
     assert after.state is RunState.SUCCEEDED
     assert world.ledger.attempts(run.id) == settled[1:]
-    assert settled[1].storage_usd > 1
+    assert settled[1].side_cost_usd > 1

@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import KILL_SLACK_S, AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
 from orchestrator.ledger.credit import Credit
-from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
+from orchestrator.money.guard import credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec, VmState
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
@@ -204,8 +204,8 @@ def test_vm_with_proven_switches_costs_no_more_than_its_reservation(world: World
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.proven_at is not None
     later = attempt.deadline + timedelta(days=3)
-    assert cost_so_far(attempt, later) == cost_so_far(attempt, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
-    assert cost_so_far(attempt, later) <= attempt.reserved_usd
+    assert attempt.cost_so_far(later) == attempt.cost_so_far(attempt.deadline + timedelta(seconds=KILL_SLACK_S))
+    assert attempt.cost_so_far(later) <= attempt.reserved_usd
 
 
 def test_launch_that_could_outlast_the_credit_is_refused(world: World) -> None:

@@ -140,10 +140,10 @@ def manifest(room: Room) -> Iterator[Check]:
             "crc32c": crc32c(content),
         }
         made = json.dumps({"schema_version": 1, "run": run.id, "attempt": 1, "rc": 0, "files": [entry]})
-        world.store.delete_bucket(ctx.bucket)
-        world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
-        world.store.put(ctx.bucket, f"{ctx.results}/{name}", content)
-        world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", mutated(rng, made.encode()))
+        world.store.delete_bucket(ctx.bucket())
+        world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
+        world.store.put(ctx.bucket(), f"{ctx.results()}/{name}", content)
+        world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", mutated(rng, made.encode()))
         shutil.rmtree(ctx.folder / "a1", ignore_errors=True)
         read = read_manifest(ctx)
         assert read is not None

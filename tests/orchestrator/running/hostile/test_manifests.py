@@ -41,11 +41,11 @@ def collects(world: World) -> Collects:
 
     def collect(manifest: bytes, files: dict[str, bytes]) -> None:
         shutil.rmtree(ctx.folder, ignore_errors=True)
-        world.store.delete_bucket(ctx.bucket)
-        world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+        world.store.delete_bucket(ctx.bucket())
+        world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
         for name, content in files.items():
-            world.store.put(ctx.bucket, f"{ctx.results}/{name}", content)
-        world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", manifest)
+            world.store.put(ctx.bucket(), f"{ctx.results()}/{name}", content)
+        world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", manifest)
         read = read_manifest(ctx)
         assert read is not None
         pull(ctx, read)
@@ -153,15 +153,15 @@ def test_a_manifest_that_is_too_large_is_not_read(world: World, worker: int) -> 
     """Its size is asked first: the error says name, size and limit, and nothing is sent or counted."""
     [run] = world.admit("v3-32")
     ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
-    world.store.ensure_bucket(ctx.bucket, "europe-west4", {}, 30)
+    world.store.ensure_bucket(ctx.bucket(), "europe-west4", {}, 30)
     name = f"{ctx.results_of(worker)}/{MANIFEST}"
-    world.store.put(ctx.bucket, name, b" " * (MANIFEST_BYTES + 1))
+    world.store.put(ctx.bucket(), name, b" " * (MANIFEST_BYTES + 1))
     world.store.fail("read")  # were it read
     with pytest.raises(BadArtifact) as refused:
         read_manifest(ctx, worker)
-    assert refused.value.sentence == f"gs://{ctx.bucket}/{name} has 1,048,577 bytes: at most 1,048,576 are read"
+    assert refused.value.sentence == f"gs://{ctx.bucket()}/{name} has 1,048,577 bytes: at most 1,048,576 are read"
     assert Link(ctx, worker).ended_in_bucket() is None
-    assert ctx.attempt.fetched_bytes == 0
+    assert ctx.read_attempt().fetched_bytes == 0
 
 
 @pytest.mark.parametrize("rc", ["1e999", "-1e999", "NaN", "null", "[" * 10**5])
@@ -169,9 +169,9 @@ def test_an_exit_code_that_is_no_number_is_a_failure_in_a_sentence(world: World,
     """However the end of the training is seen: whoever follows it takes it for failed, and `collect` says why."""
     [run] = world.admit("t4")
     ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
-    world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+    world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
     text = json.dumps(_manifest(world, {})).replace('"rc": 0', f'"rc": {rc}')
-    world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", text.encode())
+    world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", text.encode())
     ended = Link(ctx, 0).ended_in_bucket()
     assert ended is not None
     assert (ended.state, ended.rc) == ("lost", None)
@@ -183,19 +183,19 @@ def test_what_a_vm_wrote_is_counted_before_it_travels_and_only_as_far_as_it_was_
     """Each time; not once the attempt is settled, as the ledger has its last word then."""
     [run] = world.admit("t4")
     ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
-    world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+    world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
     text = json.dumps(_manifest(world, {})).encode()
-    world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", text)
+    world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", text)
     for times in (1, 2):
         assert read_manifest(ctx) is not None
-        assert ctx.attempt.fetched_bytes == times * len(text)
+        assert ctx.read_attempt().fetched_bytes == times * len(text)
     world.store.fail("read")
     with pytest.raises(Unavailable):
         read_manifest(ctx)
-    assert ctx.attempt.fetched_bytes == 3 * len(text), "it may have been sent"
+    assert ctx.read_attempt().fetched_bytes == 3 * len(text), "it may have been sent"
     ctx.update_attempt(fetched_bytes=sent_home_bytes(run.spec) - len(text) + 1)
     with pytest.raises(BadArtifact, match=f"has {len(text)} bytes: their download was not reserved"):
         read_manifest(ctx)
     ctx.update_attempt(fetched_bytes=7, state=AttemptState.SETTLED)
     assert read_manifest(ctx) is not None
-    assert ctx.attempt.fetched_bytes == 7
+    assert ctx.read_attempt().fetched_bytes == 7
