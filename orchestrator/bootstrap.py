@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from infra.host.hosts import Hosts
     from infra.messages import AppriseMessenger
     from orchestrator.compiling.step import Samples, StepCompiler
-    from orchestrator.domain.accelerators import Accelerator
-    from orchestrator.domain.sweep import Offers
+    from orchestrator.domain.accelerators import Accelerator, Provisioning
+    from orchestrator.domain.account import Quota, Reservation, TpuReservations
     from orchestrator.ports import Account, Clock, PriceSource, VmProvider
     from orchestrator.running.services import Payload, Services
     from trainer.plugins import OwnWorkload
@@ -201,23 +201,38 @@ def recorded(project: Project, path: Path | None) -> Iterator[Project]:
         yield replace(project, recorder=recorder)
 
 
-def zone_offers(project: Project) -> Offers:
-    """Whether zones have an accelerator, asked of the cloud; no local cloud is started for this."""
-    from infra.gcp.gpu import GpuInstances
-    from infra.gcp.tpu import TpuNodes
+@dataclass(frozen=True)
+class CloudAvailability:
+    """The answers of the project's cloud on capacity. A local cloud is started only to look for a reservation.
 
-    @cache
-    def provider(api: str) -> VmProvider | None:
-        if project.simulated and local_cloud(project, start=False) is None:
+    `quotas`: those that these accelerators count against on these terms, asked once, as the check of the account does.
+    """
+
+    project: Project
+    quotas: Callable[[Sequence[Accelerator], Provisioning], Sequence[Quota]]
+
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        """Tell whether the zone has the accelerator; None while no local cloud runs. Raises CloudError."""
+        providers = self._providers
+        return None if providers is None else providers[item.api].offers(item, zone)
+
+    def reservations(self, name: str) -> Sequence[Reservation]:
+        """List those of instances by that name. Raises CloudError."""
+        return connect_account(self.project).reservations(name)
+
+    def tpu_reservations(self, name: str, zones: Sequence[str]) -> TpuReservations:
+        """List those of TPUs by that name, of the TPU API in these zones. Raises CloudError."""
+        return connect_account(self.project).tpu_reservations(name, zones)
+
+    @cached_property
+    def _providers(self) -> Mapping[str, VmProvider] | None:
+        from infra.gcp.gpu import GpuInstances
+        from infra.gcp.tpu import TpuNodes
+
+        if self.project.simulated and local_cloud(self.project, start=False) is None:
             return None
-        clients = google_clients(project)
-        return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
-
-    def offers(item: Accelerator, zone: str) -> bool | None:
-        found = provider(item.api)
-        return None if found is None else found.offers(item, zone)
-
-    return offers
+        clients = google_clients(self.project)
+        return {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
 
 
 def price_source(project: Project) -> PriceSource:

@@ -1,10 +1,10 @@
-"""The specs of a launch's runs: the axes of its sweep, and the zones to try for each accelerator."""
+"""The specs of a launch's runs: the axes of its sweep, and the zones that have a price for each accelerator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.host_address import PREFIX
@@ -12,27 +12,6 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import UsageError
-
-ZONE_CANDIDATES = 4
-"""How many zones are tried before a launch gives up for want of capacity."""
-
-
-Offers = Callable[[Accelerator, str], bool | None]
-"""Whether a zone has an accelerator, asked of the cloud; None: nobody could say."""
-
-
-Order = Callable[[Accelerator, list[str]], list[str]]
-"""Sorts zones that nobody chose, best first, without those where nothing can be had; one at least is left."""
-
-
-def by_price(_item: Accelerator, zones: list[str]) -> list[str]:
-    """`Order` where nothing else is known: as the price list has them."""
-    return zones
-
-
-def not_asked(_item: Accelerator, _zone: str) -> bool | None:
-    """`Offers` where no cloud is asked."""
-    return None
 
 
 @dataclass(frozen=True)
@@ -71,16 +50,9 @@ def check_sizes(axes: Axes, available: int) -> None:
 
 
 def zone_candidates(
-    item: Accelerator,
-    wanted: Sequence[str],
-    prices: PriceBook,
-    terms: Provisioning,
-    offers: Offers = not_asked,
-    order: Order = by_price,
+    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
 ) -> tuple[Place, ...]:
-    """Where to try, in order; your own machine is where it is, whatever zones are wanted.
-
-    All that are wanted; where none are, the first in `order` that the cloud does not say to lack the accelerator.
+    """List the zones of `wanted` with the accelerator, or all, as the price list has them; your own machine is one.
 
     Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
     or WrongPrice when one does but at no price that can be used.
@@ -88,12 +60,7 @@ def zone_candidates(
     if not item.is_rented:
         return (Place(item.name.removeprefix(PREFIX)),)
     offered = prices.zones(item, terms)
-    if wanted:
-        chosen = tuple(zone for zone in wanted if zone in offered)
-    else:
-        offered = order(item, offered)
-        there = (zone for zone in offered if offers(item, zone) is not False)
-        chosen = tuple(islice(there, ZONE_CANDIDATES)) or tuple(offered[:ZONE_CANDIDATES])
+    chosen = [zone for zone in wanted if zone in offered] if wanted else offered
     if not chosen:
         prices.check_usable(item, wanted, terms)
         more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
@@ -107,19 +74,15 @@ def zone_candidates(
 def sweep_specs(
     template: RunSpec,
     axes: Axes,
-    prices: PriceBook,
-    offers: Offers = not_asked,
-    order: Order = by_price,
-    reserved: Mapping[Accelerator, Sequence[str]] = {},
+    zones: Mapping[Accelerator, tuple[Place, ...]],
+    reserved: Collection[Accelerator] = (),
 ) -> list[RunSpec]:
-    """One spec for each accelerator x engine x batch x data size x repeat: one repeat of everything, then the next.
+    """Make a spec for each accelerator x engine x batch x data size x repeat: one repeat of everything, then the next.
 
-    The template says everything else; its zones are those that are wanted, none for any. `reserved`: the zones of what
-    is rented from its reservation. Raises as `zone_candidates`.
+    The template says everything else. `zones`: where each accelerator is tried; `reserved`: what is rented from the
+    template's reservation.
     """
     terms = template.provisioning
-    wanted = {item: reserved.get(item, template.zones) for item in axes.accelerators}
-    zones = {item: zone_candidates(item, wanted[item], prices, terms, offers, order) for item in axes.accelerators}
     sizes = (axes.data_sizes, axes.batch_sizes)
     combinations = product(range(1, axes.repeats + 1), *sizes, axes.engines, axes.accelerators)
     return [

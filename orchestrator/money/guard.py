@@ -11,7 +11,7 @@ from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import CENT, ZERO, usd
 from orchestrator.domain.runs import Attempt
 from orchestrator.errors import UsageError
-from orchestrator.ledger.billing_account import OtherProject
+from orchestrator.ledger.billing_account import OtherProject, credit_in_words
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 
@@ -49,6 +49,12 @@ class MoneyView:
     burn_usd_per_hour: Decimal
     ends_at: datetime | None
     others: tuple[OtherProject, ...] = ()
+
+    def limit(self, max_usd: Decimal | None) -> tuple[Decimal, str]:
+        """The most that a launch may reserve, and what sets it: the free credit, or --max-usd if that is less."""
+        if max_usd is not None and max_usd < self.free_usd:
+            return max_usd, "--max-usd"
+        return self.free_usd, credit_in_words(self.credit_usd, {one.project: one.taken_usd for one in self.others})
 
 
 def credit_or_refuse(

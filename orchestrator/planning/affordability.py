@@ -1,4 +1,4 @@
-"""What would fit into the free budget: fewer repeats, hours or runs, or a smaller accelerator."""
+"""Checks that a launch fits into the free budget, and finds what would: fewer repeats or hours, another accelerator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,24 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, quote_for
 from orchestrator.domain.runs import RunSpec
-from orchestrator.errors import RefusedByBudget
+from orchestrator.errors import OverCap, RefusedByBudget
 
 LEAST_HOURS = Decimal("0.01")
 _STEP = Decimal("0.01")
+
+
+def check_fits(quotes: Sequence[Quote], limit: tuple[Decimal, str], prices: PriceBook, *, run_by_run: bool) -> None:
+    """Refuse early and with a way out; the ledger decides again, atomically, when something is admitted.
+
+    `limit`: what is free, and what sets that. Of runs that are admitted one by one each has to fit by itself. Raises
+    OverCap.
+    """
+    in_order = sorted(quotes, key=lambda quote: (quote.worst_usd, quote.spec.train_samples or 0))
+    asked = in_order[-1:] if run_by_run else in_order
+    free_usd, needed_usd = max(limit[0], ZERO), _sum(asked)
+    if needed_usd > limit[0]:
+        ways = what_would_fit(asked, free_usd, limit[1], prices)
+        raise OverCap(needed_usd, free_usd, limit[1], ways)
 
 
 def what_would_fit(quotes: Sequence[Quote], free_usd: Decimal, limit: str, prices: PriceBook) -> str:

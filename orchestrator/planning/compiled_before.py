@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator.compiling.bounds import StepBound, bound_of
 from orchestrator.compiling.compile import COMPILED_NOT_RUN
-from orchestrator.compiling.step import CompiledStep, Outcome, StepModel
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.compiling.kept import KeptSteps
+from orchestrator.compiling.step import Outcome, StepModel
 from orchestrator.domain.money import Rate, usd
 from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import UsageError
 from trainer.data.manifest import DatasetManifest
 
-FindSteps = Callable[[Accelerator, int, Callable[[StepModel], bool]], Sequence[CompiledStep]]
-"""`KeptSteps.find`."""
-
 
 def compiled_notes(
-    find: FindSteps, priced: Sequence[tuple[RunSpec, Rate]], manifest: DatasetManifest, *, simulated: bool
+    kept: KeptSteps, priced: Sequence[tuple[RunSpec, Rate]], manifest: DatasetManifest, *, simulated: bool
 ) -> list[str]:
     """A note for each accelerator, engine and batch of which a compilation is known.
 
     Raises UsageError where the step of a run does not fit into the device's memory, unless devices are simulated.
     """
-    notes = (note for spec, rate in priced for note in _notes(find, spec, rate, manifest, simulated=simulated))
+    notes = (note for spec, rate in priced for note in _notes(kept, spec, rate, manifest, simulated=simulated))
     return list(dict.fromkeys(notes))
 
 
-def _notes(find: FindSteps, spec: RunSpec, rate: Rate, manifest: DatasetManifest, *, simulated: bool) -> Iterator[str]:
+def _notes(kept: KeptSteps, spec: RunSpec, rate: Rate, manifest: DatasetManifest, *, simulated: bool) -> Iterator[str]:
     if spec.batch_size is None:
         return
     precision = "bfloat16" if spec.precision == "auto" else spec.precision  # as the trainer chooses on a TPU
@@ -40,7 +37,7 @@ def _notes(find: FindSteps, spec: RunSpec, rate: Rate, manifest: DatasetManifest
         found = (model.workload, model.code_sha256, model.engine, model.precision, model.input_shape, model.units)
         return found == asked
 
-    steps = find(spec.accelerator, spec.batch_size, is_model)
+    steps = kept.find(spec.accelerator, spec.batch_size, is_model)
     what = f"{spec.rented_as}, batch {spec.batch_size:,}"
     if steps and all(step.outcome is Outcome.OUT_OF_MEMORY for step in steps):
         does_not = f"{spec.workload} at batch {spec.batch_size:,} does not fit into the memory of {spec.accelerator}"

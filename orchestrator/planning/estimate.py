@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.accelerators import Accelerator, named_accelerators
 from orchestrator.domain.cost import side_lines, total_usd, vm_lines
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, quote_for, scheduler_jobs, usage
 from orchestrator.domain.runs import CHECKPOINT_BYTES, Engine, PastRun, RunOptions, RunSpec
-from orchestrator.domain.sweep import Axes, sweep_specs
+from orchestrator.domain.sweep import Axes, sweep_specs, zone_candidates
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.cost_totals import latest_data, past_runs
@@ -147,14 +146,15 @@ def make_estimates(
         accelerator=chosen[0],
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
-        zones=tuple(map(Place, request.zones)),
+        zones=(),
         dataset=manifest.fingerprint if manifest else "",
         dataset_bytes=data.size_bytes,
         dataset_dir="",
         code=None if own is None else identity(own.tree, own.entry),
         checkpoint_bytes=workload.checkpoint_bytes(figures) or CHECKPOINT_BYTES,
     )
-    specs = sweep_specs(template, Axes(chosen, [template.batch_size], engines=[request.engine]), prices)
+    zones = {item: zone_candidates(item, request.zones, prices, request.provisioning) for item in chosen}
+    specs = sweep_specs(template, Axes(chosen, [template.batch_size], engines=[request.engine]), zones)
     found = [_estimate(spec, prices, ledger, money) for spec in specs]
     return [replace(one, bounds=bounds_of(workload, figures, one.item)) for one in found]
 

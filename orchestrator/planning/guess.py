@@ -6,7 +6,6 @@ how they are put together, and how the guess did against published experiments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -18,7 +17,6 @@ from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote
 from orchestrator.domain.runs import RunSpec
 from orchestrator.planning.estimate import cost_of_life
-from trainer.data.manifest import DatasetManifest
 
 NOTHING_MEASURED = "guess, nothing measured"
 _UNTUNED = 0.5
@@ -131,10 +129,6 @@ class Flops:
 
     per_sample: float
     counted_by: str
-
-
-FindFlops = Callable[[RunSpec, DatasetManifest], Flops | None]
-"""What earlier commands counted of a model: `workloads check`, `estimate --compile`."""
 
 
 @dataclass(frozen=True)

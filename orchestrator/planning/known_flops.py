@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,10 @@ class KnownFlops:
             paths = [_path(self.state, code_sha256, manifest.signature.input.shape, manifest.signature.units)]
         of_engine = [each for each in map(_read, paths) if each and each.engine == spec.engine.value]
         return next((each.trained.refused_by_xla for each in of_engine if each.trained), "")
+
+
+NOTHING_KNOWN = KnownFlops(Path(os.devnull), KeptSteps(Path(os.devnull)))
+"""Of a state folder in which nothing is."""
 
 
 def _read(path: Path) -> Checked | None:

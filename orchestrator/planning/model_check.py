@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import UsageError
 from orchestrator.extras import missing_of, require_extra
+from orchestrator.planning.known_flops import KnownFlops
 from orchestrator.planning.own_workload import DOCS, Built, check_packages
 from trainer.config import EXTRAS
 from trainer.data.manifest import DatasetManifest
@@ -25,9 +26,6 @@ NOT_BUILT = "the model was not built here, where {missing} is not installed: an 
 _TIMEOUT_S = 900
 _TPU_CORES = 8
 _WOULD_FAIL = "a TPU would fail: XLA cannot compile it in bfloat16 ({})"
-
-FindRefusal = Callable[[RunSpec, DatasetManifest | None], str]
-"""Why XLA refused a model when it was checked; "" where nothing is known against it."""
 
 
 def check_own(
@@ -92,11 +90,11 @@ def findings(found: Checked) -> Iterator[str]:
     yield "a record of a TPU always lacks the peak of device memory, which TensorFlow counts on GPUs only"
 
 
-def refused_by_xla(specs: Sequence[RunSpec], data: DatasetManifest | None, find: FindRefusal) -> Iterator[str]:
+def refused_by_xla(specs: Sequence[RunSpec], data: DatasetManifest | None, known: KnownFlops) -> Iterator[str]:
     """A warning that names the TPUs of a launch on which the model would fail, for each reason."""
     names: dict[str, dict[str, None]] = {}
     for spec in specs:
-        if spec.accelerator.device == "tpu" and (why := find(spec, data)):
+        if spec.accelerator.device == "tpu" and (why := known.tpu_refusal(spec, data)):
             names.setdefault(why, {})[spec.accelerator.name] = None
     for why, refusing in names.items():
         yield f"warning: {', '.join(refusing)}: `workloads check` found: {_WOULD_FAIL.format(why)}"

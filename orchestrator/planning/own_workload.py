@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
@@ -23,6 +24,15 @@ class Built:
 
     notes: Sequence[str] = ()
     state_bytes: int | None = None
+
+
+Build = Callable[["OwnWorkload", Path | None], Built]
+"""Builds a user's model for its data set; None: it opens its own samples. Raises UsageError for what would fail."""
+
+
+def not_built(_own: OwnWorkload, _data_dir: Path | None) -> Built:
+    """`Build` where nothing is built: an error in the model shows on the first VM."""
+    return Built()
 
 
 DOCS = "docs/your-model.md says what a file has to define"

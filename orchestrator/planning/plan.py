@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
 from orchestrator.domain.money import ZERO
@@ -13,16 +13,21 @@ from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, make_attempt, quote_for
 from orchestrator.domain.runs import FIRST_LOOK, Attempt, Run, RunSpec
 from orchestrator.errors import UsageError
-from orchestrator.ledger.billing_account import credit_in_words
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
-from orchestrator.planning.estimate import Expected, expected_of
-from orchestrator.planning.guess import Guess
+from orchestrator.planning.compiled_before import compiled_notes
+from orchestrator.planning.estimate import NO_FLEX_START_PRICE, Expected, expected_of
+from orchestrator.planning.guess import Flops, Guess, Work, guess_of
+from orchestrator.planning.known_flops import KnownFlops
+from orchestrator.planning.model_bounds import bound_notes
+from orchestrator.planning.model_check import refused_by_xla
 from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.zones.choice import Zoned
 from trainer.data.manifest import DatasetManifest
 from trainer.script.files import FilesManifest
+from trainer.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,64 @@ def plan_runs(
         quote = quotes[spec.alike]
         planned.append(PlannedRun(run, quote, make_attempt(run, 1, quote, now, ledger.id), expected[spec.alike]))
     return planned
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The runs of a launch at present prices, in the order in which they start."""
+
+    planned: Sequence[PlannedRun]
+    notes: Sequence[str]
+
+
+def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownFlops) -> Priced:
+    """Price every run, repeats only once.
+
+    Raises UnknownPrice, StalePrice or WrongPrice, and UsageError for a model that is known not to fit into the memory.
+    """
+    inputs = zoned.inputs
+    request, data = replace(inputs.request, parallel=zoned.parallel), inputs.data
+    planned = sorted(plan_runs(request, experiment, zoned.specs, prices, ledger), key=lambda one: one.turn)
+    notes = [*zoned.notes]
+    if isinstance(data, DatasetManifest):
+        if inputs.workload is not None:
+            figures = inputs.workload.figures_for(data.signature)
+            notes += bound_notes(inputs.workload, figures, zoned.specs, data.splits.train.samples)
+            planned = with_guesses(planned, inputs.workload, data, prices, known)
+        rates = [(one.run.spec, one.attempt.rate) for one in planned]
+        notes += compiled_notes(known.steps, rates, data, simulated=ledger.simulated)
+    if not isinstance(data, FilesManifest):
+        notes += refused_by_xla([one.run.spec for one in planned], data, known)
+    if any(one.attempt.rate.is_upper_bound for one in planned):
+        notes.append(NO_FLEX_START_PRICE)
+    return Priced(planned, notes)
+
+
+def with_guesses(
+    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownFlops
+) -> list[PlannedRun]:
+    """The runs with a guess for each of which nothing was measured, as far as FLOPs and peak are known."""
+    counted = workload.flops_per_sample(manifest.signature)
+    guesses: dict[RunSpec, Guess | None] = {}
+
+    def guess(one: PlannedRun) -> Guess | None:
+        spec = one.run.spec
+        flops = known.find(spec, manifest) if counted is None else Flops(counted, "the workload's formula")
+        if flops is None:
+            return None
+        work = Work(
+            flops=flops,
+            train_samples=spec.train_samples or manifest.splits.train.samples,
+            test_samples=manifest.splits.test.samples,
+            sample_bytes=manifest.signature.bytes,
+            default_batch=workload.default_batch_size,
+        )
+        return guess_of(one.quote, work, prices)
+
+    for one in planned:  # repeats are alike
+        if one.expected is None and one.run.spec.alike not in guesses:
+            guesses[one.run.spec.alike] = guess(one)
+    return [replace(one, guess=guesses.get(one.run.spec.alike)) for one in planned]
 
 
 @dataclass(frozen=True)
@@ -158,13 +221,8 @@ class Plan:
 
     @property
     def limit(self) -> tuple[Decimal, str]:
-        """The most that it may reserve, and what sets it: the free credit, or its own --max-usd if that is less."""
-        own = self.experiment.max_usd
-        if own is not None and own < self.money.free_usd:
-            return own, "--max-usd"
-        return self.money.free_usd, credit_in_words(
-            self.credit.amount_usd, {one.project: one.taken_usd for one in self.money.others}
-        )
+        """The most that it may reserve, and what sets it."""
+        return self.money.limit(self.experiment.max_usd)
 
     @property
     def admitted(self) -> Sequence[Attempt]:

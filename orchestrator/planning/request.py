@@ -8,16 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators, named_accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.places import Place
 from orchestrator.domain.quote import PROFILE_FOLDER, QUEUE_SHARE, RESULTS_BYTES
 from orchestrator.domain.runs import FIRST_LOOK, Engine, RunOptions, RunSpec
 from orchestrator.domain.sweep import Axes
 from orchestrator.errors import UsageError
+from orchestrator.extras import require_extra
 from trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trainer.config import CheckpointEvery
 
 MAX_HOURS_LIMIT = Decimal(168)
 """A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
@@ -63,10 +67,25 @@ class LaunchRequest(RunOptions):
     parallel: int = 4
 
     @property
+    def chosen(self) -> list[Accelerator]:
+        """The accelerators that `--accel` and `--nodes` name. Raises UsageError."""
+        return named_accelerators(self.accelerators, self.nodes)
+
+    @property
     def may_stop(self) -> bool:
         """Whether a verdict, on two accelerators or on two engines, may make the last repeats unnecessary."""
         paired = len(self.accelerators) > 1 or len(self.engines) > 1
         return self.early_stop and paired and self.repeats > FIRST_LOOK
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A request that passed its checks. `template`: what its runs share, still without data; `axes`: what differs."""
+
+    request: LaunchRequest
+    template: RunSpec
+    axes: Axes
+    notes: Sequence[str]
 
 
 class Trainable(Protocol):
@@ -100,33 +119,30 @@ def check_flex_start(item: Accelerator, terms: Provisioning) -> None:
 
 def check_request(
     request: LaunchRequest, workload: Trainable, chosen: Sequence[Accelerator], *, simulated: bool
-) -> tuple[RunSpec, Axes, list[str]]:
-    """What all the runs have in common, still without a data set; what they differ in; and notes for whoever launches.
+) -> Checked:
+    """Refuse what can be refused before data or prices are looked at.
 
-    Raises UsageError.
+    Raises UsageError, also without the extra `report` where runs may stop early: all would be rented, unasked.
     """
     if not chosen:
         raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
     for item in chosen:
         check_terms(item, request.provisioning)
     _check_reservation(request)
-    notes: list[str] = []
     check_max_hours(request.max_hours)
     _check_set_up_fits(request.max_hours, chosen, simulated=simulated)
-    batch_sizes: Sequence[int | None] = request.batch_sizes or (workload.default_batch_size,)
-    if request.script is None:  # how a script splits its batch, and how long it trains, is its own affair
-        batch_sizes = request.batch_sizes or (_default_batch(workload, chosen, notes),)
+    step = 1 if request.script else _even_step(chosen)  # how a script splits its batch is its own affair
+    batch_sizes: Sequence[int | None] = request.batch_sizes or (_default_batch(workload, step),)
+    if request.script is None:
         _check_batches(batch_sizes, chosen)
     engines = request.engines or (Engine.TENSORFLOW,)
     _check_slices(request, batch_sizes, engines, chosen, simulated=simulated)
-    if None in batch_sizes:
-        notes.append(AUTO_BATCH_NOTE)
     epochs = request.epochs or workload.default_epochs
     asked = request.epochs if request.script else epochs
     warnings = list(_warnings(request, asked, chosen, simulated=simulated))
-    every = None if request.script else _checkpoint_every(request, notes)
+    every = _checkpoint_every(request)
     # The workload's name has one spelling of its sizes.
-    options = {**request.run_options, "workload": workload.name, "checkpoint_every": every}
+    options = {**request.run_options, "workload": workload.name, "checkpoint_every": every and str(every)}
     try:
         template = RunSpec(
             **options,
@@ -142,8 +158,11 @@ def check_request(
         option, _, reason = str(cause).partition(":")
         hint = "`orchestrate launch --help` has its range"
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
+    if request.may_stop:
+        require_extra("report", "early stop (or --no-early-stop)")
     axes = Axes(chosen, batch_sizes, request.data_sizes or (None,), engines, request.repeats)
-    return template, axes, [*notes, *warnings]
+    notes = [*_batch_notes(request, workload, step), *_checkpoint_notes(request, every), *warnings]
+    return Checked(request, template, axes, notes)
 
 
 def _check_reservation(request: LaunchRequest) -> None:
@@ -224,16 +243,18 @@ def _precision_notes(precision: str, chosen: Sequence[Accelerator]) -> Iterator[
         yield f"{', '.join(lacking)} has no units for {precision}, which is slower there than its own precision"
 
 
-def _default_batch(workload: Trainable, chosen: Sequence[Accelerator], notes: list[str]) -> int:
-    """The workload's own batch size, moved to the next multiple that all the accelerators can split evenly."""
-    step = _even_step(chosen)
-    batch = math.ceil(workload.default_batch_size / step) * step
-    if batch != workload.default_batch_size:
-        notes.append(
-            f"global batch {batch} instead of the workload's {workload.default_batch_size}: "
-            f"it must split evenly over {step} replicas"
-        )
-    return batch
+def _default_batch(workload: Trainable, step: int) -> int:
+    """The workload's own batch size, moved to the next multiple of `step`."""
+    return math.ceil(workload.default_batch_size / step) * step
+
+
+def _batch_notes(request: LaunchRequest, workload: Trainable, step: int) -> Iterator[str]:
+    """Notes on batch sizes that nobody typed."""
+    batch, usual = _default_batch(workload, step), workload.default_batch_size
+    if not request.batch_sizes and batch != usual:
+        yield f"global batch {batch} instead of the workload's {usual}: it must split evenly over {step} replicas"
+    if None in request.batch_sizes:
+        yield AUTO_BATCH_NOTE
 
 
 def _even_step(chosen: Sequence[Accelerator]) -> int:
@@ -253,26 +274,33 @@ def _check_batches(batch_sizes: Sequence[int | None], chosen: Sequence[Accelerat
                 )
 
 
-def _checkpoint_every(options: RunOptions, notes: list[str]) -> str | None:
-    """As asked for; by default after every epoch on spot VMs, which may be preempted, and never on others."""
-    asked = options.checkpoint_every
-    spot = options.provisioning is Provisioning.SPOT
-    if asked == "none" or (asked is None and not spot):
-        if spot and options.max_attempts > 1:
-            notes.append(NO_CHECKPOINTS_NOTE)
+def _checkpoint_every(request: LaunchRequest) -> CheckpointEvery | None:
+    """As asked for; by default after every epoch on spot VMs, which may be preempted, and never on others.
+
+    A script writes its own.
+    """
+    asked = request.checkpoint_every
+    if request.script or asked == "none" or (asked is None and request.provisioning is not Provisioning.SPOT):
         return None
     from trainer.config import read_interval  # slow to load, and an estimate does without
 
     try:
-        every = read_interval(asked or "1")
+        return read_interval(asked or "1")
     except ConfigError as cause:
         raise UsageError(
             f"--checkpoint-every: {asked!r} is not an interval", "for example 5 (epochs), 200steps or none"
         ) from cause
-    often = f"{every.count} {every.unit}" if every.count > 1 else every.unit.removesuffix("s")
-    then = "after a preemption the next VM resumes from it" if options.max_attempts > 1 else "one attempt only"
-    notes.append(f"a checkpoint in the bucket every {often}; {then}")
-    return str(every)
+
+
+def _checkpoint_notes(request: LaunchRequest, every: CheckpointEvery | None) -> Iterator[str]:
+    """How often a workload's checkpoint is kept, and what a preemption then costs."""
+    several = request.max_attempts > 1
+    if every is not None:
+        often = f"{every.count} {every.unit}" if every.count > 1 else every.unit.removesuffix("s")
+        then = "after a preemption the next VM resumes from it" if several else "one attempt only"
+        yield f"a checkpoint in the bucket every {often}; {then}"
+    elif several and request.provisioning is Provisioning.SPOT and not request.script:
+        yield NO_CHECKPOINTS_NOTE
 
 
 def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:

@@ -19,9 +19,9 @@ from infra.gcp.account import GoogleAccount
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
-from orchestrator.planning.launch import Callbacks
 from orchestrator.ports import VmRef
 from tests.contract.metered_world import MeteredWorld, MovedClock
+from tests.fakes.availability import FakeAvailability
 from tests.local_cloud import LocalCloud
 from tests.waiting import eventually
 
@@ -73,7 +73,7 @@ class QueueWorld(MeteredWorld):
         """So many chips under the name `team`, which a launch finds as the real one does."""
         self.cloud.control("tpu-reservations", {"zone": ZONE, "name": "team", "chips": chips, "generation": "v3"})
         account = GoogleAccount(self.cloud.clients())
-        self.callbacks = Callbacks(find_tpu_reservations=account.tpu_reservations)
+        self.availability = FakeAvailability(tpu_reservations=account.tpu_reservations)
 
     def restock(self) -> None:
         self.stock(available=True)

@@ -16,9 +16,10 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunSpec
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import Callbacks, make_plan
+from orchestrator.planning.launch import make_plan, prepare_launch
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.zones.choice import NOT_ASKED, Availability
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.services import Payload, Services
@@ -138,7 +139,7 @@ class World:
         self._build()
         self.stop = threading.Event()
         self.parallel_runs = 1
-        self.callbacks = Callbacks()
+        self.availability: Availability = NOT_ASKED
         self.needs_pip = False
         self.progress: list[Progress] = []
         self._teach()
@@ -226,15 +227,10 @@ class World:
     def plan(self, accelerator: str = "v3-8", workload: str = "mnist-cnn", **flags: object) -> Plan:
         """A launch of one accelerator, by default with the packaged sample; of a script no workload."""
         workload = "" if "script" in flags else workload
-        return make_plan(
-            LaunchRequest(accelerators=accelerator.split(","), workload=workload, **flags),  # type: ignore[arg-type]
-            ledger=self.ledger,
-            prices=catalog_prices(),
-            home=self.home,
-            now=self.clock.now(),
-            argv=["launch"],
-            callbacks=self.callbacks,
-        )
+        request = LaunchRequest(accelerators=accelerator.split(","), workload=workload, **flags)  # type: ignore[arg-type]
+        ledger, prices, now = self.ledger, catalog_prices(), self.clock.now()
+        inputs = prepare_launch(request, ledger=ledger, prices=prices, home=self.home, now=now)
+        return make_plan(inputs, ledger=ledger, prices=prices, now=now, argv=["launch"], availability=self.availability)
 
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:
         """Plan and hold the money."""

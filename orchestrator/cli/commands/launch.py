@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from orchestrator.doctor.preflight import Preflight, QuotasAskedOnce
     from orchestrator.domain.runs import Run
     from orchestrator.errors import OrchestratorError
+    from orchestrator.planning.own_workload import Built
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
     from orchestrator.running.services import Services
+    from trainer.plugins import OwnWorkload
 
 
 @click.command()
@@ -226,40 +228,36 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 
 def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
-    from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
+    from orchestrator.bootstrap import CloudAvailability, SystemClock, connect_account, vm_packages
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.doctor.preflight import learn_billing_account
-    from orchestrator.domain.accelerators import named_accelerators
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
-    from orchestrator.planning.launch import Callbacks, make_plan
+    from orchestrator.planning.launch import make_plan, prepare_launch
     from orchestrator.planning.model_check import check_own
 
     share_heap()  # before the first thread
-    if any(item.is_rented for item in named_accelerators(request.accelerators, request.nodes)):
+    if any(item.is_rented for item in request.chosen):
         learn_billing_account(project.ledger, partial(connect_account, project))
-    now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
-    known = KnownFlops(project.state, project.kept_steps)
+    now = SystemClock().now()
+    ledger, prices = project.ledger, project.prices(now)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
+
+        def build(own: OwnWorkload, data_dir: Path | None) -> Built:
+            if asks:
+                check_can_ask(as_json=as_json)
+            engines = request.engines or (Engine.TENSORFLOW,)
+            return check_own({engine: vm_packages(engine) for engine in engines}, line.update, own, data_dir)
+
+        def progress(done: int, total: int) -> None:
+            line.update(f"preparing the data set: {done:,} of {total:,}")
+
+        inputs = prepare_launch(
+            request, ledger=ledger, prices=prices, home=project.home, now=now, build=build, progress=progress
+        )
+        availability, known = CloudAvailability(project, quotas), KnownFlops(project.state, project.kept_steps)
         return make_plan(
-            request,
-            ledger=project.ledger,
-            prices=project.prices(now),
-            home=project.home,
-            now=now,
-            argv=sys.argv[1:],
-            callbacks=Callbacks(
-                progress=lambda done, total: line.update(f"preparing the data set: {done:,} of {total:,}"),
-                offers=zone_offers(project),
-                find_reservations=lambda name: connect_account(project).reservations(name),
-                find_tpu_reservations=lambda name, zones: connect_account(project).tpu_reservations(name, zones),
-                check_own=partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
-                before_building=partial(check_can_ask, as_json=as_json) if asks else lambda: None,
-                compiled_before=project.kept_steps.find,
-                find_flops=known.find,
-                tpu_refusal=known.tpu_refusal,
-                find_quotas=quotas,
-            ),
+            inputs, ledger=ledger, prices=prices, now=now, argv=sys.argv[1:], availability=availability, known=known
         )
 
 

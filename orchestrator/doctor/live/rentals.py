@@ -18,7 +18,7 @@ from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import make_plan
+from orchestrator.planning.launch import make_plan, prepare_launch
 from orchestrator.planning.plan import Plan, plan_runs
 from orchestrator.planning.request import LaunchRequest
 
@@ -80,7 +80,8 @@ def plan_check(
         early_stop=False,
     )  # fmt: skip
     try:
-        plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
+        inputs = prepare_launch(request, ledger=ledger, prices=prices, home=home, now=now)
+        plan = make_plan(inputs, ledger=ledger, prices=prices, now=now, argv=argv)
         specs = [replace(run.spec, max_hours=hours[run.spec.repeat]) for run in plan.runs]
         specs.sort(key=lambda spec: (names.index(spec.accelerator.name), spec.repeat))
         specs.insert(0, _set_up(specs[0], prices))

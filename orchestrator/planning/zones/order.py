@@ -3,18 +3,18 @@ ledger's attempts met there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
-from functools import cached_property
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import Quota
+from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import Attempt, Run, RunSpec
-from orchestrator.errors import NoCapacity, OrchestratorError
+from orchestrator.errors import NoCapacity
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.ledger.ledger import Ledger
 
@@ -23,9 +23,6 @@ REFUSED_FOR = timedelta(days=1)
 _RUNS_SINCE = timedelta(days=8)
 """A run that met a refusal in that day is no older: --max-hours is a week at most."""
 _ZONES_SHOWN = 4
-
-FindQuotas = Callable[[Sequence[Accelerator], Provisioning], Sequence[Quota]]
-"""The quotas that these accelerators count against on these terms; none where no cloud is asked."""
 
 
 class QuotaFit(IntEnum):
@@ -39,22 +36,20 @@ class QuotaFit(IntEnum):
 
 @dataclass(frozen=True)
 class ZoneQuotas:
-    """What the quotas of zones are enough for. They are asked for all accelerators of a launch at once, when one of
-    them has zones that nobody chose; a failed look leaves all of them unknown.
+    """The quotas of zones, and what each is enough for. `found`: by accelerator; empty where nobody answered.
 
     `runs_of_each`: so many runs on each accelerator, of all of them `parallel` side by side. What other VMs of the
     project use of a quota is not known.
     """
 
-    find: FindQuotas
-    items: Sequence[Accelerator]
+    found: Mapping[str, Quota]
     terms: Provisioning
     runs_of_each: int
     parallel: int
 
     def fit(self, item: Accelerator, zone: str) -> QuotaFit:
         """By what the zone grants the project of the accelerator's quota."""
-        quota = self._found.get(item.name)
+        quota = self.found.get(item.name)
         limit = None if quota is None else quota.limit_in(zone)
         if quota is None or limit is None:
             return QuotaFit.UNKNOWN
@@ -64,7 +59,7 @@ class ZoneQuotas:
 
     def note(self, item: Accelerator, zones: Sequence[str]) -> str:
         """On zones that are left out, all of them with too small a quota."""
-        quota = self._found[item.name]
+        quota = self.found[item.name]
         shown = ", ".join(f"{zone} ({quota.limit_in(zone):g})" for zone in zones[:_ZONES_SHOWN])
         more = f" and {len(zones) - _ZONES_SHOWN} more" if len(zones) > _ZONES_SHOWN else ""
         return (
@@ -72,17 +67,10 @@ class ZoneQuotas:
             f"less, are not tried: {shown}{more}; --zone tries one all the same"
         )
 
-    @cached_property
-    def _found(self) -> Mapping[str, Quota]:
-        try:
-            return {one.accelerator: one for one in self.find(self.items, self.terms)}
-        except OrchestratorError:  # the check of the account says why
-            return {}
-
     def _side_by_side(self, quota: str) -> float:
         """The most of a quota that runs of this launch take at once, on whichever of its accelerators."""
         each = min(self.runs_of_each, self.parallel)
-        needs = sorted(one.needed for one in self._found.values() if one.name == quota for _ in range(each))
+        needs = sorted(one.needed for one in self.found.values() if one.name == quota for _ in range(each))
         return sum(needs[-self.parallel :])
 
 
@@ -100,15 +88,14 @@ class ZoneOrder:
     ledger: Ledger
     prices: PriceBook
     now: datetime
-    notes: list[str]
     quotas: ZoneQuotas
 
-    def __call__(self, item: Accelerator, zones: list[str]) -> list[str]:
-        """The zones to try; a note on each that is put last, and one on those that are left out."""
+    def sort(self, item: Accelerator, zones: Sequence[Place]) -> tuple[list[Place], list[str]]:
+        """Return the zones to try, a note on each that is put last, and one on those that are left out."""
         fits = {zone: self.quotas.fit(item, zone) for zone in zones}
-        zones = [zone for zone in zones if fits[zone] is not QuotaFit.NO_RUN] or zones
-        if left_out := [zone for zone in fits if zone not in zones]:
-            self.notes.append(self.quotas.note(item, left_out))
+        tried = [zone for zone in zones if fits[zone] is not QuotaFit.NO_RUN] or list(zones)
+        left_out = [zone for zone in zones if zone not in tried]
+        notes = [self.quotas.note(item, left_out)] if left_out else []
         runs = {run.id: run for run in self.ledger.runs() if run.created_at >= self.now - _RUNS_SINCE}
         alike = {name: run for name, run in runs.items() if self._is_alike(run, item)}
         attempts = self.ledger.attempts()
@@ -116,18 +103,18 @@ class ZoneOrder:
         refused = {zone: at for zone, at in self._refused(alike).items() if zone not in granted or granted[zone] < at}
         near = {region_of(one.zone) for one in attempts if self._left_its_data(one, runs)}
 
-        def turn(zone: str) -> tuple[object, ...]:
+        def turn(zone: Place) -> tuple[object, ...]:
             offered = self.prices.turn(item, zone, self.spec.provisioning)
             is_unknown = fits[zone] is QuotaFit.UNKNOWN
             return zone in refused, is_unknown, *offered, fits[zone], zone not in granted, region_of(zone) not in near
 
-        self.notes.extend(
+        notes += [
             f"{zone} had no {item.name}{self.spec.provisioning.suffix} at {refused[zone]:%Y-%m-%d %H:%M} UTC: other "
             "zones are tried first"
-            for zone in zones
+            for zone in tried
             if zone in refused
-        )
-        return sorted(zones, key=turn)
+        ]
+        return sorted(tried, key=turn), notes
 
     def _is_alike(self, run: Run, item: Accelerator) -> bool:
         """Whether it has asked for the same; what a reservation has or lacks says nothing of its zone."""

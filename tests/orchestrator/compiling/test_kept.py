@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_not_rented(tmp_path: Path, world: World) -> None:
     assert isinstance(plan.data, DatasetManifest)
     too_large = step_of(0, program=None, outcome=Outcome.OUT_OF_MEMORY, words="Used 20.50G of 15.75G hbm")
     with pytest.raises(UsageError, match=r"--batch-size: .* does not fit .* Used 20.50G of 15.75G hbm"):
-        compiled_notes(kept(tmp_path / "one", too_large).find, rates, plan.data, simulated=False)
+        compiled_notes(kept(tmp_path / "one", too_large), rates, plan.data, simulated=False)
     known = kept(tmp_path / "two", too_large, step_of(0.9))
-    [note] = compiled_notes(known.find, rates, plan.data, simulated=False)
+    [note] = compiled_notes(known, rates, plan.data, simulated=False)
     assert "at least 900 ms a step" in note

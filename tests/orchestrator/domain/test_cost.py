@@ -113,16 +113,6 @@ def test_a_zone_without_a_spot_price_is_refused_by_the_budget_not_as_usage() -> 
         zone_candidates(accelerator("v6e-1"), ["southamerica-west1-a"], catalog_prices(), terms=Provisioning.SPOT)
 
 
-def test_zones_that_nobody_asked_for_are_those_that_the_cloud_offers() -> None:
-    """The first four of them; what is asked for is tried as it is, and nobody's knowledge is no refusal."""
-    item, prices, terms = accelerator("v5litepod-4"), catalog_prices(), Provisioning.ON_DEMAND
-    usual = zone_candidates(item, (), prices, terms)
-    less = zone_candidates(item, (), prices, terms, lambda _, zone: False if zone in usual[:2] else None)
-    assert (len(less), less[:2]) == (4, usual[2:])
-    assert zone_candidates(item, usual[:2], prices, terms, lambda *_: False) == usual[:2]
-    assert zone_candidates(item, (), prices, terms, lambda *_: False) == usual  # the checks say why none will do
-
-
 def aged(today: date, *live: PriceRow) -> PriceBook:
     return PriceBook(catalog_rows(), live, PriceAge(today, list_days=180, spot_days=30))
 

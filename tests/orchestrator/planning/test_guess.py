@@ -14,8 +14,8 @@ from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
 from orchestrator.planning.guess import Flops, Work, published_speeds, training_range
-from orchestrator.planning.known_flops import KnownFlops, keep_checked
-from orchestrator.planning.launch import with_guesses
+from orchestrator.planning.known_flops import NOTHING_KNOWN, KnownFlops, keep_checked
+from orchestrator.planning.plan import with_guesses
 from tests.fakes.world import World
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked, Trained
@@ -110,7 +110,8 @@ def test_nothing_is_reserved_or_refused_by_a_guess(world: World) -> None:
     plan = world.plan("t4")
     huge = replace(get_workload("mnist-cnn"), layer_multiply_adds=lambda _shape, _units: (10**18,))
     assert isinstance(plan.data, DatasetManifest)
-    again = with_guesses(plan, huge, plan.data, catalog_prices(), lambda _spec, _data: None)
+    guessed = with_guesses(plan.planned, huge, plan.data, catalog_prices(), NOTHING_KNOWN)
+    again = replace(plan, planned=guessed)
     assert again.planned[0].guess is not None
     assert again.planned[0].guess.low_usd > 10**5
     assert (again.worst_case_usd, again.all_vms_usd, again.notes) == (plan.worst_case_usd, plan.all_vms_usd, plan.notes)

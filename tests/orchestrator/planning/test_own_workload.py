@@ -14,7 +14,7 @@ from orchestrator.bootstrap import vm_packages
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import Callbacks, make_plan
+from orchestrator.planning.launch import make_plan, prepare_launch
 from orchestrator.planning.own_workload import Built, check_packages, read_own
 from orchestrator.planning.request import LaunchRequest
 from tests.fakes.world import World
@@ -177,16 +177,15 @@ def test_checkpoints_of_an_own_model_have_room_in_float16(model: Path) -> None:
     """It is built in float32 here; on a T4 Keras' LossScaleOptimizer adds a step counter and the scale."""
     model.write_text(MODEL)
     built = 1_000_000
-    plan = make_plan(
+    inputs = prepare_launch(
         LaunchRequest(accelerators=["t4"], workload=str(model), checkpoint_every="1"),
         ledger=Ledger(model.parent / "ledger.db", simulated=True),
         prices=catalog_prices(),
         home=model.parent,
         now=datetime(2026, 11, 21, tzinfo=timezone.utc),
-        argv=["launch"],
-        callbacks=Callbacks(check_own=lambda _own, _data: Built(state_bytes=built)),
+        build=lambda _own, _data: Built(state_bytes=built),
     )
-    reserved = plan.runs[0].spec.checkpoint_bytes
+    reserved = inputs.template.checkpoint_bytes
     check_room(make_config(workload=str(model), checkpoint_every="1", checkpoint_room_bytes=reserved), built + 4 + 4)
 
 
@@ -198,10 +197,12 @@ def test_a_launch_is_refused_early_only_for_what_it_costs_at_least(world: World,
     )
 
     def planned(state_bytes: int) -> Decimal:
-        return make_plan(
-            request, ledger=world.ledger, prices=catalog_prices(), home=model.parent, now=world.clock.now(), argv=[],
-            callbacks=Callbacks(check_own=lambda _own, _data: Built(state_bytes=state_bytes)),
-        ).worst_case_usd  # fmt: skip
+        ledger, prices, now = world.ledger, catalog_prices(), world.clock.now()
+        inputs = prepare_launch(
+            request, ledger=ledger, prices=prices, home=model.parent, now=now,
+            build=lambda _own, _data: Built(state_bytes=state_bytes),
+        )  # fmt: skip
+        return make_plan(inputs, ledger=ledger, prices=prices, now=now, argv=[]).worst_case_usd
 
     assert planned(2**20) < 1
     with pytest.raises(OverCap):

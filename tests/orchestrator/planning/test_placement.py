@@ -11,7 +11,7 @@ from orchestrator.domain.accelerators import accelerators, named_accelerators
 from orchestrator.domain.places import Place
 from orchestrator.domain.runs import RunSpec
 from orchestrator.domain.sweep import Axes
-from orchestrator.planning.launch import with_cache
+from orchestrator.planning.inputs import with_cache
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
 

@@ -12,13 +12,28 @@ from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import NoCapacity, PermissionDenied
 from orchestrator.ledger.events import ZoneRefused
-from orchestrator.planning.launch import Callbacks
 from orchestrator.planning.plan import Plan
+from tests.fakes.availability import FakeAvailability
 from tests.fakes.world import World
 
 
 def _zones(plan: Plan) -> list[str]:
     return [str(zone) for zone in plan.runs[0].spec.zones]
+
+
+def test_zones_that_nobody_asked_for_are_those_that_the_cloud_offers(world: World) -> None:
+    """The first four of them; what is asked for is tried as it is, and nobody's knowledge is no refusal."""
+    usual = _zones(world.plan("v5litepod-4"))
+    world.availability = FakeAvailability(offers=lambda _, zone: False if zone in usual[:2] else None)
+    plan = world.plan("v5litepod-4")
+    less = _zones(plan)
+    assert (len(less), less[:2]) == (4, usual[2:])
+    assert [note for note in plan.notes if "does not offer" in note] == [
+        f"{zone} does not offer v5litepod-4 to this project, so it is not tried" for zone in usual[:2]
+    ]
+    world.availability = FakeAvailability(offers=lambda *_: False)
+    assert _zones(world.plan("v5litepod-4", zones=tuple(usual[:2]))) == usual[:2]
+    assert _zones(world.plan("v5litepod-4")) == usual  # the checks say why none will do
 
 
 def test_a_zone_without_capacity_is_tried_last_for_a_day(world: World) -> None:
@@ -88,7 +103,9 @@ def _left_out(plan: Plan) -> list[str]:
 def test_zones_whose_quota_is_enough_come_first_and_those_with_too_little_are_left_out(world: World) -> None:
     """One that Google does not show is tried after those known to fit; one with less than a run needs is named."""
     first, second, *others = _zones(world.plan())
-    world.callbacks = Callbacks(find_quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 4, others[0]: 8})])
+    world.availability = FakeAvailability(
+        quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 4, others[0]: 8})]
+    )
     plan = world.plan()
     assert _zones(plan) == [others[0], second, *others[1:]]
     assert _left_out(plan) == [
@@ -110,7 +127,7 @@ def test_a_zone_with_room_for_all_runs_side_by_side_comes_before_one_with_room_f
         """Of the first zone of each run."""
         return {str(run.spec.zones[0]).rpartition("-")[0] for run in world.plan(names, **options).runs}
 
-    world.callbacks = Callbacks(find_quotas=find)
+    world.availability = FakeAvailability(quotas=find)
     assert regions("t4") == regions("t4x2") == regions("t4", repeats=2) == {first}
     assert regions("t4", repeats=3) == regions("t4,t4x2") == {roomy}
     assert regions("t4,t4x2", parallel=1) == {first}, "one at a time"
@@ -121,7 +138,7 @@ def test_without_capacity_comes_after_an_unknown_quota(world: World) -> None:
     first = _zones(world.plan())[0]
     world.tpu.capacity[first] = False
     assert world.launch().state is RunState.SUCCEEDED
-    world.callbacks = Callbacks(find_quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 64})])
+    world.availability = FakeAvailability(quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 64})])
     assert _zones(world.plan())[-1] == first
 
 
@@ -133,7 +150,7 @@ def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: 
         raise PermissionDenied("no cloudquotas.quotas.get")
 
     for find in (denied, lambda _items, _terms: [Quota("v3-8", V3, 8, {})]):
-        world.callbacks = Callbacks(find_quotas=find)
+        world.availability = FakeAvailability(quotas=find)
         assert (_zones(world.plan()), _left_out(world.plan())) == (usual, [])
     asked: list[Provisioning] = []
 
@@ -142,6 +159,6 @@ def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: 
         zones = [f"{zone.rpartition('-')[0]}" for zone in usual]
         return [Quota(item.name, V3, 8, dict.fromkeys(zones, 0.0)) for item in items]
 
-    world.callbacks = Callbacks(find_quotas=nothing)
+    world.availability = FakeAvailability(quotas=nothing)
     spot = world.plan(provisioning=Provisioning.SPOT)
     assert (bool(_zones(spot)), asked) == (True, [Provisioning.SPOT])

@@ -12,8 +12,9 @@ from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.account import Reservation, TpuReservation, TpuReservations
 from orchestrator.domain.quote import queued_until
 from orchestrator.errors import NoCapacity, OrchestratorError, UsageError
-from orchestrator.planning.launch import Callbacks
+from orchestrator.planning.zones.choice import NOT_ASKED
 from orchestrator.planning.zones.reservation import reserved_zones
+from tests.fakes.availability import FakeAvailability
 from tests.fakes.world import World
 
 T4, T4X2, L4 = accelerator("t4"), accelerator("t4-n2"), accelerator("l4")
@@ -128,9 +129,9 @@ def test_a_node_from_a_reservation_waits_in_a_queue_from_the_start(
     world: World, item: Accelerator, queues: bool
 ) -> None:
     """For half of its hours, at the worst case of a node on demand; an instance is rented at once."""
-    world.callbacks = Callbacks(
-        find_reservations=lambda _: [_held()],
-        find_tpu_reservations=lambda _name, _zones: TpuReservations((_chips(),)),
+    world.availability = FakeAvailability(
+        reservations=lambda _: [_held()],
+        tpu_reservations=lambda _name, _zones: TpuReservations((_chips(),)),
     )
     plan = world.plan(item.name, reservation="team")
     [run], [attempt] = plan.runs, plan.admitted
@@ -138,6 +139,6 @@ def test_a_node_from_a_reservation_waits_in_a_queue_from_the_start(
     half = attempt.deadline - timedelta(minutes=30)
     assert queued_until(run, attempt) == (half if queues else None)
     assert any("reservation: up to 50% of the 1 h may pass in the queue" in note for note in plan.notes) is queues
-    world.callbacks = Callbacks()
+    world.availability = NOT_ASKED
     [ordinary] = world.plan(item.name, zones=run.spec.zones).admitted
     assert attempt.reserved_usd == ordinary.reserved_usd

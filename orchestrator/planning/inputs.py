@@ -1,0 +1,151 @@
+"""The inputs of a launch: its data set and code, prepared on this machine once for all runs.
+
+Where samples are kept is decided once, too, so that no run is compared on other input.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.runs import CHECKPOINT_BYTES, RunSpec
+from orchestrator.domain.sweep import Axes, check_sizes
+from orchestrator.errors import UsageError
+from orchestrator.planning.dataset import prepare_data, prepare_script_data
+from orchestrator.planning.own_workload import Build, find_workload
+from orchestrator.planning.request import Checked, LaunchRequest
+from orchestrator.planning.script import ScriptWork, read_script, with_script
+from orchestrator.running.code_archive import keep_code
+from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
+from trainer.data.manifest import DatasetManifest
+from trainer.plugins import OwnWorkload
+from trainer.script.files import FilesManifest
+from trainer.workloads import Workload
+from trainer.workloads.base import COUNTERS_BYTES, checkpoint_room
+
+Work = Workload | OwnWorkload | ScriptWork
+"""Something that can be trained: a packaged workload, the user's own model, or a script."""
+Progress = Callable[[int, int], None]
+"""Shows how many samples or files of the data set are done, of how many."""
+
+
+@dataclass(frozen=True)
+class Inputs(Checked):
+    """A checked request with what its runs train on. `workload`: its formulas; None for a script.
+
+    `data` None: known on the VM alone, or a script has none.
+    """
+
+    workload: Workload | None
+    data: DatasetManifest | FilesManifest | None
+
+
+def read_work(request: LaunchRequest) -> Work:
+    """Read what `--script` or `--workload` names; nothing of the user's is run. Raises UsageError."""
+    script = read_script(request)
+    if script is not None:
+        return script
+    workload, own = find_workload(request.workload)
+    return own or workload
+
+
+def prepare_inputs(
+    checked: Checked, work: Work, home: Path, build: Build, progress: Progress | None, *, simulated: bool
+) -> Inputs:
+    """Convert or verify the data set, keep the user's code, build the user's model. Raises UsageError."""
+    if isinstance(work, ScriptWork):
+        return _of_script(checked, work, home, progress)
+    if isinstance(work, Workload):
+        inputs = _with_data(checked, work, home, progress)
+    else:
+        inputs = _of_own(checked, work, home, build, progress)
+    if not isinstance(inputs.data, DatasetManifest):
+        return inputs
+    check_sizes(inputs.axes, inputs.data.splits.train.samples)
+    template = with_cache(inputs.template, inputs.axes, inputs.data, simulated=simulated)
+    notes = [template.cache_note] if template.cache_note else []
+    return replace(inputs, template=template, notes=[*inputs.notes, *notes])
+
+
+def _with_data(checked: Checked, workload: Workload, home: Path, progress: Progress | None) -> Inputs:
+    manifest, directory = prepare_data(checked.request, workload, home, progress)
+    room = workload.checkpoint_bytes(workload.figures_for(manifest.signature)) or CHECKPOINT_BYTES
+    template = replace(_trained_on(checked.template, manifest, directory), checkpoint_bytes=room)
+    return Inputs(checked.request, template, checked.axes, checked.notes, workload, manifest)
+
+
+def _of_own(checked: Checked, own: OwnWorkload, home: Path, build: Build, progress: Progress | None) -> Inputs:
+    """The user's own model, built for its data set, with the code that travels."""
+    if not own.opens_data:
+        inputs = _with_data(checked, own.workload, home, progress)
+    elif checked.request.data is None:
+        inputs = Inputs(checked.request, checked.template, checked.axes, checked.notes, own.workload, None)
+    else:
+        raise UsageError(f"--data: {own.workload.name} opens its own samples with open_data", "leave --data out")
+    built = build(own, Path(inputs.template.dataset_dir) if inputs.data else None)
+    room = inputs.template.checkpoint_bytes
+    if built.state_bytes:  # as built in float32: a run in float16 has the variables of the loss scale, too
+        room = checkpoint_room(built.state_bytes + COUNTERS_BYTES)
+    template = replace(inputs.template, code=keep_code(home, own.tree, own.entry), checkpoint_bytes=room)
+    return replace(inputs, template=template, notes=[*inputs.notes, *built.notes])
+
+
+def _of_script(checked: Checked, script: ScriptWork, home: Path, progress: Progress | None) -> Inputs:
+    request = checked.request
+    template, notes = with_script(checked.template, request, script, home)
+    if request.data is None:
+        template, manifest = replace(template, dataset_objects=0), None
+    else:
+        manifest, directory = prepare_script_data(request, home, progress)
+        template = _trained_on(template, manifest, directory)
+    return Inputs(request, template, checked.axes, [*checked.notes, *notes], None, manifest)
+
+
+def _trained_on(template: RunSpec, manifest: DatasetManifest | FilesManifest, directory: Path) -> RunSpec:
+    return replace(
+        template,
+        dataset=manifest.fingerprint,
+        dataset_bytes=manifest.total_bytes,
+        dataset_objects=len(manifest.shards) + 1,
+        dataset_dir=str(directory),
+    )
+
+
+def with_cache(template: RunSpec, axes: Axes, manifest: DatasetManifest, *, simulated: bool) -> RunSpec:
+    """The template with the trainer's rule applied to the smallest device and host among the accelerators.
+
+    Of a sweep over data sizes the largest decides, so that all its runs lie on one line. What was asked for stays; of
+    one machine of your own alone nothing is known before the trainer is there, so it decides.
+    """
+    chosen = axes.accelerators
+    if template.cache != "auto" or (len(chosen) == 1 and not chosen[0].is_rented):
+        return template
+    train = max(manifest.splits.train.samples if size is None else size for size in axes.data_sizes)
+    needed = SampleBytes.of(manifest.signature, train + manifest.splits.test.samples)
+    smallest = min(chosen, key=_device_bytes)
+    room = _room(chosen, simulated=simulated)
+    cache, why = choose_cache("auto", needed, room)
+    note = f"--cache {cache} for all runs of the launch, by {smallest.name}: {why.removeprefix('auto: ')}"
+    if room.device_bytes is not None and room.device_bytes < _device_bytes(smallest):
+        note += " (on the local cloud a device is a share of this machine's memory)"
+    return replace(template, cache=cache, cache_note=note)
+
+
+def _room(chosen: Sequence[Accelerator], *, simulated: bool) -> Room:
+    """The least memory of all: on the local cloud this machine's, which every device and host is a part of."""
+    device_bytes = min(map(_device_bytes, chosen))
+    hosts = [item.host_memory_gib for item in chosen]
+    known = [gib * 2**30 for gib in hosts if gib is not None]
+    host_bytes = min(known) if len(known) == len(hosts) else None
+    if not simulated:
+        return Room(device_bytes, host_bytes)
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    shared = here / max(item.replicas for item in chosen)
+    return Room(min(device_bytes, shared), min(here, host_bytes or here))
+
+
+def _device_bytes(item: Accelerator) -> int:
+    return item.replica_memory_bytes or UNKNOWN_DEVICE_BYTES
