@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import SideRates
-from orchestrator.domain.money import Rate
+from orchestrator.domain.money import ZERO, Rate
 from orchestrator.domain.places import Place
 from orchestrator.errors import DeadlineReached
 
@@ -309,6 +309,11 @@ class Attempt:
     fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal
+
+    @property
+    def settled_cost_usd(self) -> Decimal:
+        """What it cost in all: its VM once that is settled, and everything besides."""
+        return (self.settled_usd or ZERO) + self.storage_usd
 
     @property
     def deleted_by(self) -> datetime:

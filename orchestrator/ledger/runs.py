@@ -11,7 +11,6 @@ from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from orchestrator.domain.dataclass_json import to_json
-from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import Stopped, UsageError
 from orchestrator.ledger.database import NANO
@@ -178,6 +177,6 @@ def check_state(attempt: Attempt, expected: AttemptState) -> None:
 def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
     """What counts against the credit, rounded up, follows from the attempt's state."""
     settled = attempt.state is AttemptState.SETTLED
-    committed_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
+    committed_usd = attempt.settled_cost_usd if settled else attempt.reserved_usd
     nano = int((committed_usd * NANO).to_integral_value(rounding=ROUND_UP))
     return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)

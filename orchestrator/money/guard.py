@@ -111,7 +111,7 @@ def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
     its create, an instance's limit is part of it. One that was seen alive later did, and costs until it is proven gone.
     """
     if attempt.state is AttemptState.SETTLED:
-        return (attempt.settled_usd or ZERO) + attempt.storage_usd
+        return attempt.settled_cost_usd
     if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
         return ZERO
     return attempt.rate.cost_usd((attempt.billed_until(now) - attempt.billed_from).total_seconds())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,8 +11,9 @@ from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
 from orchestrator.report.fairness import ACCURACY, Check, check_fairness, refuse_invalid
 from orchestrator.report.matching import Match, find_matches, on_equal_terms, with_variants
+from orchestrator.report.metrics import all_metrics
 from orchestrator.report.notes import notes_on_runs, notes_on_verdicts, warnings_on_runs
-from orchestrator.report.run_metrics import RunMetrics, run_metrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.sources import Source
 from orchestrator.report.targets import choose_targets, stated_target, with_target
 from orchestrator.report.verdict import SIMULATED, Pairing, judge
@@ -57,7 +57,7 @@ def compare_sources(
     if not sources:
         raise UsageError("no run has a record: nothing to compare", "`orchestrate status` shows how the runs ended")
     require_extra("report", "a comparison")
-    runs = _all_metrics(sources)
+    runs = all_metrics(sources)
     runs = _in_order(with_variants(runs, usable(runs)))
     paired = usable(runs)
     compared = {run.run for run in paired}
@@ -88,13 +88,6 @@ def usable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """What can be compared: each training once, however often its record was given, for a copy is no repeat."""
     once = {run.training_id: run for run in reversed(runs)}
     return [run for run in reversed(once.values()) if run.status == "succeeded" and run.speed.sample_s]
-
-
-def _all_metrics(sources: Sequence[Source]) -> tuple[RunMetrics, ...]:
-    """Of each source, under its run's id or, where several have the same, its path."""
-    times = Counter(source.record.run_id for source in sources)
-    names = [each.record.run_id if times[each.record.run_id] == 1 else each.path for each in sources]
-    return tuple(run_metrics(source, name) for source, name in zip(sources, names, strict=True))
 
 
 def _in_order(runs: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import SECONDS_PER_HOUR
 from orchestrator.domain.statistics import Decision, Interval, Outlay, Sides, break_even, centre, ratio_interval
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 Figure = Literal["time to target", "cost to target", "all-in cost"]
 Conclusion = Literal["lower", "higher", "inconclusive", "observation", "invalid"]
@@ -262,9 +262,9 @@ def _crossovers(fast: _Runs, slow: _Runs, error: float) -> Iterator[Crossover]:
 
 def _trained_samples(run: RunMetrics) -> float:
     """All epochs together, as a line over samples has them."""
-    assert run.steady_epoch_s is not None
+    assert run.compared_epoch_s is not None
     assert run.speed.sample_s is not None
-    return run.epochs * run.steady_epoch_s / run.speed.sample_s
+    return run.epochs * run.compared_epoch_s / run.speed.sample_s
 
 
 def _usd_line(run: RunMetrics) -> Outlay | None:
@@ -289,8 +289,8 @@ def _line(run: RunMetrics, total: float, per_second: float) -> Outlay | None:
     """
     is_untimed = run.speed.eval_s is None and any(point.accuracy is not None for point in run.curve)
     own_s = run.times.steady.steady_epoch_s
-    if not own_s or not run.steady_epoch_s or not run.speed.sample_s or is_untimed:
+    if not own_s or not run.compared_epoch_s or not run.speed.sample_s or is_untimed:
         return None
     eval_s = run.speed.eval_s or 0.0
     fixed = total - (own_s + eval_s) * run.epochs * per_second
-    return Outlay(fixed, (run.steady_epoch_s + eval_s) * per_second * run.epochs / _trained_samples(run))
+    return Outlay(fixed, (run.compared_epoch_s + eval_s) * per_second * run.epochs / _trained_samples(run))

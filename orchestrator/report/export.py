@@ -21,12 +21,10 @@ from orchestrator.domain.published import Published
 from orchestrator.errors import UsageError
 from orchestrator.extras import DISTRIBUTION
 from orchestrator.report.end_to_end import Crossover, Ratio
-from orchestrator.report.learning_curve import CurvePoint
 from orchestrator.report.origin import Origin
 from orchestrator.report.report import Report
-from orchestrator.report.stage_times import StageTime
+from orchestrator.report.run_schema import CurvePoint, StageTime, WorkerTiming
 from orchestrator.report.verdict import Pairing
-from orchestrator.report.workers import WorkerTiming
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve", "end_to_end", "workers"}

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
 
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.domain.money import usd_for
+from orchestrator.report.run_schema import RunMetrics
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Run = TypeVar("_Run")
@@ -129,8 +130,22 @@ def on_equal_terms(match: Match) -> Match:
     batches of different sizes leave out different numbers of samples."""
     if len({run.batch for run in match.runs}) == 1:
         return match
-    left, right = (tuple(run.for_all_samples() for run in side) for side in (match.left, match.right))
+    left, right = (tuple(map(_for_all_samples, side)) for side in (match.left, match.right))
     return replace(match, left=left, right=right)
+
+
+def _for_all_samples(run: RunMetrics) -> RunMetrics:
+    """The run, compared by the time and cost of all training samples; as it is where their number is not known."""
+    if not run.speed.sample_s or not run.train_samples:
+        return run
+    epoch_s = run.speed.sample_s * run.train_samples
+    steady = run.times.steady.model_copy(update={"compared_epoch_s": epoch_s})
+    money = {"usd_per_steady_epoch": usd_for(run.money.usd_per_hour, epoch_s)}
+    changes = {
+        "times": run.times.model_copy(update={"steady": steady}),
+        "money": run.money.model_copy(update=money),
+    }
+    return run.model_copy(update=changes)
 
 
 def _grouped(runs: Iterable[_Run], key: Callable[[_Run], _Key]) -> dict[_Key, list[_Run]]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from orchestrator.domain.steady_epochs import outliers
-from orchestrator.report.learning_curve import Accuracy
 from orchestrator.report.matching import Match
-from orchestrator.report.run_metrics import RunMetrics, SteadyEpochs
+from orchestrator.report.run_schema import Accuracy, RunMetrics, SteadyEpochs
 from orchestrator.report.sources import Source
 from orchestrator.report.verdict import Pairing
 from orchestrator.report.workers import missing_sentence, stragglers
@@ -76,9 +75,9 @@ def _on_run(run: RunMetrics) -> Iterator[str]:
     )
     if run.status != "succeeded":
         yield f"{name} {run.status}: its figures are shown but not compared"
-    elif run.steady_epoch_s is None and run.settings.unsynchronised_epochs:
+    elif run.compared_epoch_s is None and run.settings.unsynchronised_epochs:
         yield f"{name} did not wait for the device at the end of its epochs, so their times are observed, not compared"
-    elif run.steady_epoch_s is None:
+    elif run.compared_epoch_s is None:
         yield f"{name} has one epoch, so no steady one: not compared"
 
 
@@ -122,7 +121,7 @@ def _outlying(runs: Sequence[RunMetrics]) -> list[str]:
     return [
         f"{alike[place].name} ({alike[place].accelerator})"
         for alike in repeats.values()
-        for place in outliers([run.steady_epoch_s or 0.0 for run in alike])
+        for place in outliers([run.compared_epoch_s or 0.0 for run in alike])
     ]
 
 

@@ -12,7 +12,7 @@ from orchestrator.domain.runs import Attempt
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.report import Report
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.tables.sheet import Sheet, without_empty
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.statistics import Interval, centre, centre_interval
 from orchestrator.report.comparison import Comparison, compare_sources, usable
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.sources import Source
 
 
@@ -81,7 +81,7 @@ def _groups(runs: Sequence[RunMetrics]) -> Iterable[Group]:
 
 
 def _figures(members: Sequence[RunMetrics]) -> dict[str, Any]:
-    epochs = [run.steady_epoch_s or 0.0 for run in members]
+    epochs = [run.compared_epoch_s or 0.0 for run in members]
     samples = [run.speed.sample_s or 0.0 for run in members]
     return {
         "samples_per_s_per_chip": group_mean([run.speed.samples_per_s_per_chip for run in members]),

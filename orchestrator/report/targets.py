@@ -9,8 +9,7 @@ from typing import Any
 
 from orchestrator.domain.money import usd_for
 from orchestrator.errors import UsageError
-from orchestrator.report.learning_curve import crossing
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import CurvePoint, RunMetrics
 
 DEFAULT_TARGET = (
     "the highest whole per cent that every succeeded run of a workload reached; chosen from these runs, so that ratios "
@@ -38,6 +37,19 @@ class Stated:
 
     accuracy: float
     is_late: bool = False
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """When a run reached an accuracy. `epoch`: the first one whose evaluation showed it.
+
+    `train_s`: where the line between that evaluation and the one before it crosses the accuracy; without one before
+    it, that of the evaluation itself, which is an upper bound: `is_bound`.
+    """
+
+    epoch: int
+    train_s: float
+    is_bound: bool
 
 
 def stated_target(asked: float | None, launched: Sequence[float | None]) -> Stated | None:
@@ -90,3 +102,17 @@ def with_target(run: RunMetrics, targets: Targets) -> RunMetrics:
 
 def _best(run: RunMetrics) -> float | None:
     return max((point.accuracy for point in run.curve if point.accuracy is not None), default=None)
+
+
+def crossing(curve: Sequence[CurvePoint], accuracy: float) -> Crossing | None:
+    """When it was reached first; None when it never was. Epochs without an evaluation are passed over."""
+    scored = [(point, point.accuracy) for point in curve if point.accuracy is not None]
+    place = next((place for place, (_, found) in enumerate(scored) if found >= accuracy), None)
+    if place is None:
+        return None
+    after, found = scored[place]
+    if place == 0:
+        return Crossing(after.epoch, after.train_s, is_bound=True)
+    before, least = scored[place - 1]
+    share = (accuracy - least) / (found - least)
+    return Crossing(after.epoch, before.train_s + share * (after.train_s - before.train_s), is_bound=False)

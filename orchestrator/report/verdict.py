@@ -22,7 +22,7 @@ from orchestrator.domain.statistics import (
 )
 from orchestrator.report.end_to_end import EndToEnd, Measured, end_to_end, family, measured
 from orchestrator.report.matching import Match
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.targets import Targets
 from orchestrator.report.wording import answer, bounded, counts, ends, epoch_usd, ratio_text, seconds_text, settled_cost
 
@@ -224,7 +224,7 @@ def _run_usd(runs: _Runs) -> Decimal | None:
 
 
 def _seconds(runs: _Runs) -> list[float]:
-    return [run.steady_epoch_s for run in runs if run.steady_epoch_s]
+    return [run.compared_epoch_s for run in runs if run.compared_epoch_s]
 
 
 def _dollars(runs: _Runs) -> list[float]:

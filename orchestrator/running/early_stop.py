@@ -86,8 +86,7 @@ def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
     costs: dict[RunSpec, list[Decimal]] = defaultdict(list)
     for run in runs:
         if run.state is RunState.SUCCEEDED:
-            settled = [(each.settled_usd or ZERO) + each.storage_usd for each in ledger.attempts(run.id)]
-            costs[run.spec.alike].append(sum(settled, ZERO))
+            costs[run.spec.alike].append(sum((each.settled_cost_usd for each in ledger.attempts(run.id)), ZERO))
     spared = [costs[run.spec.alike] for run in runs if run.state is RunState.NOT_NEEDED]
     if not spared or not all(spared):
         return None

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from orchestrator.domain.statistics import FALSE_VERDICTS, centre, half_width, moments, ratio_interval
 from orchestrator.report.fairness.check import MANY, Found, Outcome, Sides, listed
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 ACCURACY_SAME = 0.02
 ACCURACY_INVALID = 0.05

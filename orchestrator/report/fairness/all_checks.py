@@ -26,7 +26,7 @@ from orchestrator.report.fairness.settings import (
     steps_per_call,
     xla,
 )
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 SIMULATED_OR_REAL, DEVICE, ACCURACY = "simulated or real", "device really used", "test accuracy"
 LEARNING_RATE, ORDER = "learning rate", "order of the runs"

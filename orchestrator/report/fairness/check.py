@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 Outcome = Literal["same", "differs", "invalid", "unknown"]
 Sides = Mapping[str, Sequence[RunMetrics]]

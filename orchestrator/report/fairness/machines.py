@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.report.fairness.check import UNKNOWN, Found, Sides, all_runs, equal, listed
-from orchestrator.report.run_metrics import RunMetrics, Usage
+from orchestrator.report.run_schema import RunMetrics, Usage
 
 _MEMORY_ALIKE = 0.05
 """Hosts of one machine type report memory that differs by what firmware and kernel keep."""

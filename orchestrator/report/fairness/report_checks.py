@@ -9,7 +9,7 @@ from orchestrator.errors import UsageError
 from orchestrator.report.fairness.all_checks import DEVICE, SIMULATED_OR_REAL, one_check, run_checks
 from orchestrator.report.fairness.check import Check, Outcome
 from orchestrator.report.matching import Match
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 _GRAVITY: tuple[Outcome, ...] = ("invalid", "differs", "unknown", "same")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.report.fairness.check import Found, Outcome, Sides, all_runs, equal
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 STREAMED = "streamed"
 WAIT_DECIDES = 0.01

@@ -15,7 +15,7 @@ from orchestrator.domain.statistics import centre, centre_interval
 from orchestrator.report.plots.plot_data import PlotData, Style, as_float, near, short, size_of
 from orchestrator.report.plots.svg import INK, LETTERS, ROOM_IN, Drawing, Plot, plain_axis, shortened
 from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.verdict import Pairing
 
 MOST_BARS = 12

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from orchestrator.domain.published import Published
-from orchestrator.report.learning_curve import CurvePoint
 from orchestrator.report.plots.plot_data import PlotData, as_float, few, near, short
 from orchestrator.report.plots.svg import INK, LINES, MARKERS, PLAIN, ROOM_IN, Drawing, Plot, plain_axis
 from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import CurvePoint, RunMetrics
 
 MOST_CURVES = 24
 """More runs than this, and one curve stands for each group."""

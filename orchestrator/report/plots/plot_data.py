@@ -13,7 +13,7 @@ from orchestrator.domain.published import Published
 from orchestrator.domain.statistics import centre
 from orchestrator.report.plots.svg import LINES, MARKERS, PALETTE, shortened
 from orchestrator.report.report import Group, Report
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.verdict import Pairing
 
 _P = TypeVar("_P")

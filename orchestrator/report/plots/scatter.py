@@ -13,7 +13,7 @@ from orchestrator.domain.statistics import Interval, centre_interval
 from orchestrator.report.plots.plot_data import PlotData, as_float, short
 from orchestrator.report.plots.svg import INK, WIDTH_IN, Drawing, Plot, plain_axis
 from orchestrator.report.report import Group, group_mean
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 MOST_NAMED = 12
 """Of more points than this only the accelerators are named, in a legend."""

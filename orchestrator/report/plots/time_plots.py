@@ -17,7 +17,7 @@ from orchestrator.report.plots.bar_plots import MOST_BARS, name_row, room_for, r
 from orchestrator.report.plots.plot_data import PlotData, few, middle, short
 from orchestrator.report.plots.svg import INK, Drawing, Plot
 from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 
 
 @dataclass(frozen=True)

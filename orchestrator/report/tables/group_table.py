@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from orchestrator.report.report import Group, Report, group_mean
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.tables.sheet import Sheet, mark_of, number, without_empty
 from orchestrator.report.wording import target_text
 

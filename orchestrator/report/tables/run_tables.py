@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from orchestrator.domain.runs import Stage
+from orchestrator.report.metrics import NO_OWN_CODE
 from orchestrator.report.report import Report
-from orchestrator.report.run_metrics import RunMetrics
-from orchestrator.report.run_settings import NO_OWN_CODE
+from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.tables.sheet import (
     Sheet,
     count,
@@ -83,7 +83,7 @@ _TIMES: Cells = {
     "compile": lambda run: number(run.times.compile_s),
     "first": lambda run: number(run.times.first_epoch_s),
     "second": lambda run: number(run.times.second_epoch_s),
-    "steady": lambda run: number(run.steady_epoch_s),
+    "steady": lambda run: number(run.compared_epoch_s),
     "n": lambda run: str(run.times.steady.steady_epochs),
     "eval": lambda run: number(run.speed.eval_s),
     "wait": lambda run: share(run.speed.input_wait_share),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from orchestrator.report.run_schema import WorkerTiming
 from orchestrator.report.tables.sheet import Sheet, number, share
-from orchestrator.report.workers import LEAST_SHARE, WorkerTiming
+from orchestrator.report.workers import LEAST_SHARE
 
 _CELLS: dict[str, Callable[[WorkerTiming], str]] = {
     "worker": lambda each: str(each.worker),

@@ -9,8 +9,7 @@ import pandas as pd
 
 from orchestrator.report.export import columns_of, tables, write_csv
 from orchestrator.report.report import make_report
-from orchestrator.report.sources import Source
-from orchestrator.report.workers import others_of
+from orchestrator.report.sources import Source, others_of
 from tests.orchestrator.report.test_report import source
 from tests.orchestrator.report.test_workers import slice_records
 from tests.orchestrator.report.whole_runs import as_sources, draw, make_case

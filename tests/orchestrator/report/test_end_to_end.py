@@ -17,8 +17,8 @@ from orchestrator.domain.statistics import Outlay, break_even
 from orchestrator.report.comparison import compare_sources
 from orchestrator.report.end_to_end import EndToEnd, Figure
 from orchestrator.report.headline import headlines
+from orchestrator.report.run_schema import StageTime
 from orchestrator.report.sources import Source
-from orchestrator.report.stage_times import StageTime
 from orchestrator.report.verdict import Pairing
 from orchestrator.report.wording import ratio_text, samples_text
 from tests.orchestrator.report.whole_runs import TARGET, as_sources, make_case, truth

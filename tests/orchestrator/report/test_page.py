@@ -23,8 +23,8 @@ from orchestrator.report.page import MOST_CARDS, drawn, render_page
 from orchestrator.report.plots.plot_data import plot_data, told_apart
 from orchestrator.report.plots.svg import PALETTE
 from orchestrator.report.report import Report, make_report
+from orchestrator.report.run_schema import StageTime
 from orchestrator.report.sources import Source
-from orchestrator.report.stage_times import StageTime
 from orchestrator.report.tables import all_sheets
 from orchestrator.report.tables.markdown import as_markdown
 from orchestrator.report.tables.sheet import Sheet

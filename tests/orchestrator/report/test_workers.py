@@ -11,9 +11,9 @@ import pytest
 from orchestrator.report.comparison import compare_sources
 from orchestrator.report.export import tables
 from orchestrator.report.report import make_report
-from orchestrator.report.sources import Source
+from orchestrator.report.sources import Source, others_of
 from orchestrator.report.tables import all_sheets
-from orchestrator.report.workers import others_of, stragglers, worker_timings
+from orchestrator.report.workers import stragglers, worker_timings
 from tests.records import make_epoch, make_record, write_record
 from trainer.record.record import Record
 from trainer.record.schema import Device
