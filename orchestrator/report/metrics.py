@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from statistics import median
 
-from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.money import SECONDS_PER_HOUR, usd_for
 from orchestrator.domain.statistics import share_interval
 from orchestrator.domain.steady_epochs import SteadySpan, steady_span
@@ -78,7 +77,14 @@ def all_metrics(sources: Sequence[Source]) -> tuple[RunMetrics, ...]:
 def run_metrics(source: Source, name: str) -> RunMetrics:
     """Compute the figures of a record; `name` tells it from the others of the report."""
     record, steady = source.record, SteadyPart.of(source.record)
-    hardware, times = _hardware(source), _times(record, steady)
+    times, curve = _times(record, steady), _learning_curve(source, {epoch.index for epoch in steady.epochs})
+    money = Money(
+        usd=source.usd,
+        usd_per_hour=source.usd_per_hour,
+        usd_per_steady_epoch=usd_for(source.usd_per_hour, times.steady.compared_epoch_s),
+        side_usd=source.side_usd,
+        usd_is_upper_bound=source.is_bound,
+    )
     return RunMetrics(
         name=name,
         path=source.path,
@@ -89,34 +95,33 @@ def run_metrics(source: Source, name: str) -> RunMetrics:
         accelerator=source.side,
         ran_on=source.ran_on,
         asked_for=source.accelerator,
-        hardware=hardware,
+        hardware=_hardware(source),
         host=Host(host_cores=record.host.cores, host_ram_bytes=record.host.ram_bytes),
         training=_training(source),
         settings=_settings(record),
         versions=_versions(record.software),
         times=times,
-        speed=_speed(source, steady, hardware.chips),
-        accuracy=_accuracy(record),
+        speed=_speed(source, steady),
         usage=_usage(source, steady),
-        money=_money(source, times.steady.compared_epoch_s),
+        accuracy=_accuracy(record),
+        money=money,
         stages=source.stages,
         workers=worker_timings(record, source.others.records),
         missing_workers=source.others.missing,
-        curve=_learning_curve(source, {epoch.index for epoch in steady.epochs}),
+        curve=curve,
     )
 
 
 def _hardware(source: Source) -> Hardware:
-    record, device, known = source.record, source.record.device, known_accelerator(source.ran_on)
-    count = device.count if device else None
+    record, device = source.record, source.record.device
     return Hardware(
         device=source.device,
         device_kind=device.kind if device else None,
-        device_count=count,
+        device_count=device.count if device else None,
         device_models=_device_models(record),
         simulated=record.simulated or bool(device and device.simulated),
         replicas=device.replicas if device else None,
-        chips=known.chips if known else count,
+        chips=source.chips,
     )
 
 
@@ -245,8 +250,8 @@ def _steady_epochs(record: Record, steady: SteadyPart) -> SteadyEpochs:
     )
 
 
-def _speed(source: Source, steady: SteadyPart, chips: int | None) -> Speed:
-    inference, samples_per_s = source.record.inference, steady.samples_per_s or 0.0
+def _speed(source: Source, steady: SteadyPart) -> Speed:
+    inference, samples_per_s, chips = source.record.inference, steady.samples_per_s or 0.0, source.chips
     epochs = steady.epochs or source.record.epochs
     evaluations_s = [epoch.eval_s for epoch in epochs if epoch.eval_s is not None]
     seconds_per_usd = float(SECONDS_PER_HOUR / source.usd_per_hour) if source.usd_per_hour else 0.0
@@ -298,16 +303,6 @@ def _usage(source: Source, steady: SteadyPart) -> Usage:
     )
 
 
-def _money(source: Source, compared_epoch_s: float | None) -> Money:
-    return Money(
-        usd=source.usd,
-        usd_per_hour=source.usd_per_hour,
-        usd_per_steady_epoch=usd_for(source.usd_per_hour, compared_epoch_s),
-        side_usd=source.side_usd,
-        usd_is_upper_bound=source.is_bound,
-    )
-
-
 def _learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:
     """A point for each epoch; `steady` has the numbers of those that figures come from."""
     clocks = _clocks(source.record)
@@ -337,7 +332,7 @@ def _learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Of a part: its start, when after it its first step began, and what counted of the parts before it."""
+    """The clock of a part: its start, when after it its first step began, and what counted of the parts before it."""
 
     started_at: datetime
     first_step_s: float

@@ -30,7 +30,7 @@ class Section(BaseModel):
 
 
 class Hardware(Section):
-    """What trained.
+    """The devices that trained.
 
     device_models: of the devices, as "Tesla T4"; empty where the record does not say. chips: TPU chips or GPUs of the
     accelerator, of the devices that the record counts where it is in no catalog.
@@ -53,7 +53,7 @@ class Host(Section):
 
 
 class Training(Section):
-    """What was trained on what."""
+    """The training and its data."""
 
     global_batch: int | None
     epochs: int
@@ -96,9 +96,10 @@ class Settings(Section):
 
 
 class Versions(Section):
-    """Of the software besides TensorFlow; environment: where Python and packages come from, None where nobody said.
+    """Versions of the software besides TensorFlow.
 
-    packages: `name==version` of all that are installed where a script ran.
+    environment: where Python and packages come from, None where nobody said. packages: `name==version` of all that are
+    installed where a script ran.
     """
 
     python: str
@@ -205,7 +206,7 @@ class Accuracy(Section):
 
     @property
     def is_chance(self) -> bool:
-        """Whether nothing shows that the model learned: it may be no better than chance. False where nobody knows."""
+        """The model may be no better than chance: nothing shows that it learned. False where nobody knows."""
         if self.accuracy is None or self.chance_accuracy is None:
             return False
         return (self.accuracy_interval or (self.accuracy,))[0] <= self.chance_accuracy
@@ -231,7 +232,7 @@ class Usage(Section):
 
 
 class Money(Section):
-    """What it cost. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch; side_usd: storage,
+    """The cost. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch; side_usd: storage,
     operations, egress and scheduler jobs. usd_is_upper_bound: less may have been billed than any of these but
     side_usd, as the rate is the one on demand."""
 
@@ -283,7 +284,7 @@ class WorkerTiming(BaseModel):
 
 
 class CurvePoint(BaseModel):
-    """What was known after an epoch and its evaluation.
+    """A run after an epoch and its evaluation.
 
     `at_s` counts from the trainer's start, without the gaps between the parts of a resumed run; `usd` is the VM's
     hourly rate for that time. `train_s` counts from the first step: training, evaluation and what lies between epochs,

@@ -26,7 +26,7 @@ from trainer.record.record import RECORD_NAME, Record, load_record, worker_dir
 
 @dataclass(frozen=True)
 class Others:
-    """What the other workers recorded, in their order; `missing`: numbers of those without a record."""
+    """Records of the other workers, in their order; `missing`: numbers of those without one."""
 
     records: tuple[Record, ...] = ()
     missing: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class Source:
 
     @property
     def device(self) -> str:
-        """What trained, as the record saw it."""
+        """The devices that trained, as the record saw them."""
         device = self.record.device
         return f"{device.kind} x{device.count}" if device else "unknown device"
 
@@ -83,8 +83,15 @@ class Source:
         return self.accelerator or self.device.removeprefix("cpu standing in for ")
 
     @property
+    def chips(self) -> int | None:
+        """TPU chips or GPUs of the accelerator; of one that is in no catalog the devices that the record counts."""
+        if known := known_accelerator(self.ran_on):
+            return known.chips
+        return self.record.device.count if self.record.device else None
+
+    @property
     def side(self) -> str:
-        """What is compared: the accelerator, with the engine behind it where that is not the usual one."""
+        """The name that is compared: the accelerator, with the engine behind it where that is not the usual one."""
         return self.ran_on + (" jax" if self.record.software.engine == "jax" else "")
 
     @property
@@ -118,6 +125,14 @@ def sources_of_runs(runs: Iterable[Run], ledger: Ledger) -> list[Source]:
     return [_source(run, ledger) for run in runs if run.record]
 
 
+def not_ended(sources: Iterable[Source], ledger: Ledger) -> str:
+    """Say how many runs of the sources' launches are still to come; empty when all have ended."""
+    launches = dict.fromkeys(source.experiment for source in sources if source.experiment)
+    count = sum(run.stage is not Stage.DONE for launch in launches for run in ledger.runs(launch))
+    several = "runs have" if count > 1 else "run has"
+    return f"{count} {several} not ended and may decide it: compare again before you launch more repeats" * (count > 0)
+
+
 def with_bounds(sources: Sequence[Source], kept: KeptSteps) -> list[Source]:
     """The same, each with the bound of its step, if it is known. Simulated devices have none."""
     return [replace(source, compiled=_bound(source, kept)) for source in sources]
@@ -140,7 +155,7 @@ def _bound(source: Source, kept: KeptSteps) -> StepBound | None:
 
 
 def _latest(ledger: Ledger) -> list[Run]:
-    """Of the latest experiment with a run that succeeded; of the latest with any record where none has."""
+    """The runs of the latest experiment with one that succeeded; where none has, of the latest with any record."""
     found = [ledger.runs(experiment.id) for experiment in reversed(ledger.experiments())]
     with_record = [runs for runs in found if any(run.record for run in runs)]
     done = (runs for runs in with_record if any(run.state is RunState.SUCCEEDED for run in runs))
@@ -210,7 +225,7 @@ def _source(of: Run | Path, ledger: Ledger) -> Source:
 
 
 def _settled(attempts: Sequence[Attempt]) -> tuple[Decimal | None, Decimal | None]:
-    """What a run's attempts cost, and what of it was not for VMs; None until all are settled."""
+    """Cost of a run's attempts, and the part that was not for VMs; None until all are settled."""
     if not attempts or any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return None, None
     usd = sum((attempt.settled_cost_usd for attempt in attempts), ZERO)
@@ -263,7 +278,7 @@ def _armed_at(attempt: Attempt | None, latest: datetime) -> datetime:
 
 
 def _billed(attempt: Attempt, begins: datetime, ends: datetime) -> Decimal:
-    """What the VM costs between two moments; nothing before its create was requested and after its deletion."""
+    """Cost of the VM between two moments; nothing before its create was requested and after its deletion."""
     if attempt.billed_from is None:
         return ZERO
     begins = max(begins, attempt.billed_from)

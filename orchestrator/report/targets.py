@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.money import usd_for
-from orchestrator.errors import UsageError
+from orchestrator.report.fairness.checks import ACCURACY
+from orchestrator.report.matching import Match
 from orchestrator.report.run_schema import CurvePoint, RunMetrics
 
 DEFAULT_TARGET = (
@@ -32,14 +33,6 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A target that somebody has stated: the launch of its runs before they began; late: who asks for this report."""
-
-    accuracy: float
-    is_late: bool = False
-
-
-@dataclass(frozen=True)
 class Crossing:
     """When a run reached an accuracy. `epoch`: the first one whose evaluation showed it.
 
@@ -52,37 +45,36 @@ class Crossing:
     is_bound: bool
 
 
-def stated_target(asked: float | None, launched: Sequence[float | None]) -> Stated | None:
-    """The one asked for, else that of the launch if all runs (`launched`) have the same. Raises UsageError for what is
-    no accuracy.
-    """
-    if asked is not None and not 0 < asked <= 1:
-        raise UsageError(f"--target: {asked:g} is not a share of the test samples", "for example 0.97 for 97 %")
-    first = next(iter(launched), None)
-    at_launch = first if set(launched) == {first} else None
-    if asked is not None and asked != at_launch:
-        return Stated(asked, is_late=True)
-    return None if at_launch is None else Stated(at_launch)
+def outlier_accuracy_runs(matches: Sequence[Match]) -> tuple[str, ...]:
+    """The runs whose accuracy makes every pairing of theirs invalid."""
+    kept = {run.name for match in matches if ACCURACY not in match.invalid for run in match.runs}
+    return tuple(dict.fromkeys(run.name for match in matches for run in match.runs if run.name not in kept))
 
 
-def choose_targets(runs: Sequence[RunMetrics], stated: Stated | None, apart: Sequence[str]) -> Targets:
-    """The stated one for all, else one for each workload; `apart`: runs that set none, for they learned another thing.
+def choose_targets(
+    runs: Sequence[RunMetrics], asked: float | None, launched: Sequence[float | None], outliers: Sequence[str]
+) -> Targets:
+    """Take the accuracy asked for, else that of the launch if all runs (`launched`) have the same, else choose one for
+    each workload; `outliers`: runs that set none, for they learned another thing.
 
     A workload whose runs have no test accuracy has no target.
     """
+    first = next(iter(launched), None)
+    at_launch = first if set(launched) == {first} else None
+    stated = at_launch if asked is None else asked
     scored = [run for run in runs if _best(run) is not None]
     if not scored:
         return Targets({}, False, "none, as no record has a test accuracy")
     if stated is not None:
-        of = dict.fromkeys((run.workload for run in scored), stated.accuracy)
-        words = _LATE if stated.is_late else "as stated at launch"
-        return Targets(of, True, f"{stated.accuracy:.2%}, {words}", stated.is_late)
+        is_late = stated != at_launch
+        of = dict.fromkeys((run.workload for run in scored), stated)
+        return Targets(of, True, f"{stated:.2%}, {_LATE if is_late else 'as stated at launch'}", is_late)
     best: dict[str, float] = {}
     for run in scored:
-        if run.status == "succeeded" and run.name not in apart:
+        if run.status == "succeeded" and run.name not in outliers:
             best[run.workload] = min(best.get(run.workload, 1.0), _best(run) or 0.0)
     chosen = {name: math.floor(accuracy * 100 + _ROUNDING) / 100 for name, accuracy in best.items()}
-    but = f"; not counted: {', '.join(apart)}, whose accuracy makes their pairings invalid" if apart else ""
+    but = f"; not counted: {', '.join(outliers)}, whose accuracy makes their pairings invalid" if outliers else ""
     return Targets({name: target for name, target in chosen.items() if target > 0}, False, DEFAULT_TARGET + but)
 
 

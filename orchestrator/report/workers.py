@@ -37,36 +37,20 @@ def worker_timings(first: Record, others: Sequence[Record]) -> tuple[WorkerTimin
     epochs = _common_epochs(records)
     earliest = min(record.started_at for record in records)
     waits = [[epoch.input_wait_s or 0.0 for epoch in each] for each in epochs]
+    excess = [_excess(waits, place) for place in range(len(records))]
     return tuple(
-        _timing(record, epochs[place], _excess(waits, place), len(records), earliest)
-        for place, record in enumerate(records)
+        _timing(record, epochs[place], excess[place], len(records), earliest) for place, record in enumerate(records)
     )
 
 
-def timings_of_record(path: Path) -> tuple[tuple[WorkerTiming, ...], tuple[str, ...]]:
-    """The same of the first worker's record and what lies beside it, and what there is to say. Raises RecordError."""
+def timings_of_record(path: Path) -> tuple[tuple[WorkerTiming, ...], tuple[int, ...]]:
+    """Read the first worker's record and what lies beside it: the times, and the workers without a record.
+
+    Raises RecordError.
+    """
     first = load_record(path)
     others = others_of(path, first)
-    timings = worker_timings(first, others.records)
-    return timings, (*missing_sentence(others.missing), *stragglers(timings))
-
-
-def missing_sentence(missing: Sequence[int]) -> tuple[str, ...]:
-    """What is said of workers without a record; nothing where there are none."""
-    if not missing:
-        return ()
-    named = ", ".join(map(str, missing))
-    return (f"no record of worker {named} is here: how fast it was is not known",)
-
-
-def stragglers(timings: Sequence[WorkerTiming]) -> tuple[str, ...]:
-    """A sentence for each straggler."""
-    return tuple(
-        f"worker {each.worker} is a straggler: it waits {each.excess_s:.3g} s longer for input in an epoch of "
-        f"{each.epoch_s:.3g} s than the median of the others, which wait for it"
-        for each in timings
-        if each.is_straggler and each.excess_s is not None and each.epoch_s is not None
-    )
+    return worker_timings(first, others.records), others.missing
 
 
 def _common_epochs(records: Sequence[Record]) -> list[list[Epoch]]:
@@ -90,7 +74,8 @@ def _excess(waits: Sequence[Sequence[float]], place: int) -> list[float]:
 def _timing(
     record: Record, epochs: Sequence[Epoch], excess: Sequence[float], workers: int, earliest: datetime
 ) -> WorkerTiming:
-    timings, epoch_s = record.timings, fmean(epoch.wall_s for epoch in epochs) if epochs else None
+    timings, cpu_taken_share = record.timings, _cpu_taken_share(record, epochs)
+    epoch_s = fmean(epoch.wall_s for epoch in epochs) if epochs else None
     is_enough = len(epochs) >= LEAST_EPOCHS
     excess_s = fmean(excess) if is_enough else None
     is_long = excess_s is not None and epoch_s is not None and excess_s >= LEAST_SHARE * epoch_s
@@ -107,7 +92,7 @@ def _timing(
         epochs=len(epochs),
         epoch_s=epoch_s,
         input_wait_s=fmean(epoch.input_wait_s or 0.0 for epoch in epochs) if epochs else None,
-        cpu_taken_share=_cpu_taken_share(record, epochs),
+        cpu_taken_share=cpu_taken_share,
         excess_s=excess_s,
         excess_interval=interval,
         is_straggler=is_long and interval is not None and interval[0] > 0,

@@ -11,12 +11,12 @@ import pytest
 
 from orchestrator.cli.output import print_json
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Comparison, compare_sources
+from orchestrator.report.compare import compare_sources
 from orchestrator.report.metrics import run_metrics
+from orchestrator.report.render.sentences import epoch_usd
+from orchestrator.report.render.tables import sheets
+from orchestrator.report.schema import SIMULATED, Report
 from orchestrator.report.sources import Source
-from orchestrator.report.tables import sheets
-from orchestrator.report.verdict import SIMULATED
-from orchestrator.report.wording import epoch_usd
 from tests.records import SAMPLES, make_record
 
 ONE_EACH = "one run each: no interval, so this is an observation, not a verdict"
@@ -31,7 +31,7 @@ def source(run: str, accelerator: str, **record: Any) -> Source:
     return Source(f"/{run}", made, accelerator, Decimal(2), Decimal("3.60"))
 
 
-def compared(*sources: Source, **options: Any) -> Comparison:
+def compared(*sources: Source, **options: Any) -> Report:
     return compare_sources(sources, **options)
 
 
