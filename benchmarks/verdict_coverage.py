@@ -17,9 +17,8 @@ import numpy as np
 
 from orchestrator.domain.statistics import ratio_interval
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import compare_sources
-from orchestrator.report.end_to_end import Figure
-from orchestrator.report.verdict import Pairing
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.schema import Figure, Pairing
 from tests.orchestrator.report.whole_runs import TARGET, Case, Runs, Truth, as_sources, make_case, truth
 
 KINDS = ("equal", "traded", "different")

@@ -24,9 +24,10 @@ from orchestrator.errors import OrchestratorError, StillBilling, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView, money_view, stated_credit
-from orchestrator.report.export import page_text
-from orchestrator.report.origin import Origin, origin
-from orchestrator.report.report import Report, make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import page_text
+from orchestrator.report.render.origin import Origin, origin
+from orchestrator.report.schema import Report
 from orchestrator.report.sources import sources_named, with_bounds
 from orchestrator.running.run_status import RunStatus, run_status
 from trainer.record.record import Record, load_record
@@ -181,7 +182,7 @@ class Experiment:
         """Compare the runs; `target`: the test accuracy to compare time and cost to. Raises UsageError."""
         with _opened(self.project) as project:
             sources = with_bounds(sources_named([self.id], project.ledger), project.kept_steps)
-            report = make_report(sources, target_accuracy=target)
+            report = compare_sources(sources, target_accuracy=target)
             return Comparison(report, origin(report, project.ledger))
 
     def teardown(self) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from orchestrator.bootstrap import Project
+    from orchestrator.report.render.tables import Sheet
 
 _ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links
@@ -52,6 +53,11 @@ def plain(text: str) -> str:
     Tab and newline stay.
     """
     return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def one_line(text: str) -> str:
+    """The same for a table cell."""
+    return " ".join(plain(text).split())
 
 
 @contextmanager
@@ -145,6 +151,15 @@ def print_table(table: Table, *, on_stderr: bool = False, gives_way: Sequence[st
     """A table on stdout, or beside the messages on stderr; `gives_way`: see `fitted`."""
     console = stderr() if on_stderr else stdout()
     console.print(fitted(table, console, gives_way))
+
+
+def print_sheet(sheet: Sheet, gives_way: Sequence[str] = ()) -> None:
+    """A table of a report on stdout, below an empty line; `gives_way`: see `fitted`."""
+    made = table(sheet.title, sheet.columns, sheet.figures)
+    for row in sheet.rows:
+        made.add_row(*map(one_line, row))
+    stdout().print()
+    print_table(made, gives_way=gives_way)
 
 
 def fitted(table: Table, console: Console, gives_way: Sequence[str] = ()) -> RenderableType:

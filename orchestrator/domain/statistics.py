@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from statistics import NormalDist, fmean, geometric_mean
 
 Interval = tuple[float, float]
@@ -54,16 +55,20 @@ def share_interval(share: float, count: int) -> Interval:
 
 @dataclass(frozen=True)
 class Decision:
-    """On one ratio: its own interval, the one that allows for all comparisons of a report, and if that excludes 1."""
+    """On one ratio: its own interval, the one that allows for all comparisons of a report, and if that excludes 1.
+
+    `level`: the error of the latter, at which it was decided or left open.
+    """
 
     interval: Interval | None
     adjusted: Interval | None
     differs: bool
+    level: float
 
     @property
     def inverse(self) -> Decision:
         """The same of the ratio turned over."""
-        return Decision(_inverse(self.interval), _inverse(self.adjusted), self.differs)
+        return replace(self, interval=_inverse(self.interval), adjusted=_inverse(self.adjusted))
 
 
 def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[Decision]]:
@@ -80,8 +85,9 @@ def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) ->
     own = {test: ratio_interval(*sides, error) for test, sides in tests.items()}
     levels, last = _holm({test: sides for test, sides in tests.items() if own[test] is not None}, error)
     found = {
-        test: Decision(own[test], ratio_interval(*sides, levels.get(test, last)), test in levels)
+        test: Decision(own[test], ratio_interval(*sides, level), test in levels, level)
         for test, sides in tests.items()
+        for level in (levels.get(test, last),)
     }
     return [[found[number, place] for place in range(len(each))] for number, each in enumerate(family)]
 
@@ -127,6 +133,12 @@ def more_repeats(left: Sequence[float], right: Sequence[float], error: float = F
 def centre(figures: Sequence[float]) -> float:
     """The geometric mean: what `ratio_interval` is an interval of."""
     return figures[0] if len(set(figures)) == 1 else geometric_mean(figures)
+
+
+def centre_of_all(figures: Sequence[float | Decimal | None]) -> float | None:
+    """The geometric mean; None unless every run has the figure, above 0: a half-known one would be of other runs."""
+    known = [float(figure) for figure in figures if figure]
+    return centre(known) if len(known) == len(figures) else None
 
 
 def centre_interval(figures: Sequence[float]) -> Interval | None:

@@ -106,8 +106,7 @@ def _ended(ledger: Ledger, experiment: str, runs: Sequence[Run], spent_usd: Deci
 
 def _verdicts(ledger: Ledger, runs: Sequence[Run]) -> list[str]:
     """Without the libraries for statistics, with nothing to compare or an unreadable record, why there is none."""
-    from orchestrator.report.headline import headlines  # much to load, for something that is done once
-    from orchestrator.report.report import make_report
+    from orchestrator.report.compare import compare_sources  # much to load, for something that is done once
     from orchestrator.report.sources import sources_of_runs
 
     if len({run.spec.accelerator for run in runs}) < 2:
@@ -115,7 +114,7 @@ def _verdicts(ledger: Ledger, runs: Sequence[Run]) -> list[str]:
     try:
         if not (sources := sources_of_runs(runs, ledger)):
             return []
-        return [head.text for head in headlines(make_report(sources, force=True).pairings)]
+        return [head.text for head in compare_sources(sources, force=True).headlines]
     except OrchestratorError as cause:
         return [f"not compared: {cause.sentence}"]
 

@@ -1,7 +1,6 @@
-"""Which runs are compared: the same workload, code (of a user's own), data, number of samples, batch and other settings
-that were asked for.
+"""Pairs and groups of runs: same workload, code (of a user's own), data, samples, batch and other settings asked for.
 
-Two accelerators with the same engine, or two engines on the same accelerator.
+A pair is two accelerators with the same engine, or two engines on the same accelerator; a group, repeats of one run.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
 
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.domain.statistics import centre, centre_interval, centre_of_all
+from orchestrator.domain.steady_epochs import outliers
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Group
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Run = TypeVar("_Run")
@@ -63,6 +65,12 @@ class Match:
     def runs(self) -> tuple[RunMetrics, ...]:
         return self.left + self.right
 
+    def of(self, runs: Sequence[RunMetrics]) -> Match:
+        """The same match, with these figures of its runs."""
+        named = {run.name: run for run in runs}
+        left, right = (tuple(named[run.name] for run in side) for side in (self.left, self.right))
+        return replace(self, left=left, right=right)
+
     @property
     def workload(self) -> str:
         return self.left[0].workload
@@ -80,7 +88,34 @@ class Match:
         return _only([run.train_samples for run in self.runs])
 
 
-def find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
+@dataclass(frozen=True)
+class Matched:
+    """The runs of a report in its order, and which of them are compared.
+
+    `usable`: those that can be. `matches`, `groups`: what they form. `outlying`: those that are far from their repeats.
+    """
+
+    runs: tuple[RunMetrics, ...]
+    usable: tuple[RunMetrics, ...]
+    matches: tuple[Match, ...]
+    outlying: tuple[RunMetrics, ...]
+    groups: tuple[Group, ...]
+
+
+def match_runs(runs: Sequence[RunMetrics]) -> Matched:
+    """Sort runs into pairs and groups. Each training counts once, however often its record was given."""
+    runs = _in_order(_with_variants(runs, _usable(runs)))
+    usable = _usable(runs)
+    return Matched(tuple(runs), tuple(usable), _find_matches(usable), _outlying(usable), tuple(_find_groups(usable)))
+
+
+def _usable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
+    """Runs that can be compared: each training once, for a copy is no repeat."""
+    once = {run.training_id: run for run in reversed(runs)}
+    return [run for run in reversed(once.values()) if run.status == "succeeded" and run.speed.sample_s]
+
+
+def _find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
     """Accelerators in pairs, for each workload and what both of them ran of it: a sweep gives one match a cell.
 
     Then engines in pairs, for each workload and accelerator.
@@ -93,7 +128,7 @@ def find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
     return tuple(replace(match, title=_title(match, sizes)) for match in found)
 
 
-def with_variants(runs: Sequence[RunMetrics], compared: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
+def _with_variants(runs: Sequence[RunMetrics], compared: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
     """The runs, each with what tells it from others of its workload, in what those that are `compared` differ in."""
     words = {run.name: tuple(word(run) for word in _VARIANT) for run in runs}
     seen: dict[tuple[str, int], set[str]] = {}
@@ -105,6 +140,52 @@ def with_variants(runs: Sequence[RunMetrics], compared: Sequence[RunMetrics]) ->
         return tuple(word for place, word in enumerate(words[run.name]) if len(seen.get((run.workload, place), ())) > 1)
 
     return tuple(run.model_copy(update={"variant": variant(run)}) for run in runs)
+
+
+def _in_order(runs: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
+    """Sort by workload, data size, batch, variant and accelerator: what is compared stands together."""
+    workloads = list(dict.fromkeys(run.workload for run in runs))
+    accelerators = list(dict.fromkeys(run.accelerator for run in runs))
+    variants = list(dict.fromkeys(run.variant for run in runs))
+
+    def place(run: RunMetrics) -> tuple[int, ...]:
+        sizes = (run.train_samples or 0, run.global_batch or 0, variants.index(run.variant))
+        return (workloads.index(run.workload), *sizes, accelerators.index(run.accelerator))
+
+    return tuple(sorted(runs, key=place))
+
+
+def _find_groups(usable: Sequence[RunMetrics]) -> Iterable[Group]:
+    alike = _grouped(
+        usable, lambda run: (run.workload, run.accelerator, run.batch, run.train_samples, run.variant)
+    ).values()
+    for members in alike:
+        one, epochs = members[0], [run.compared_epoch_s or 0.0 for run in members]
+        samples = [run.speed.sample_s or 0.0 for run in members]
+        yield Group(
+            workload=one.workload,
+            accelerator=one.accelerator,
+            global_batch=_only([run.global_batch for run in members]),
+            train_samples=one.train_samples,
+            variant=one.variant,
+            runs=tuple(run.name for run in members),
+            steady_epoch_s=centre(epochs),
+            steady_epoch_interval=centre_interval(epochs),
+            sample_s=centre(samples),
+            sample_interval=centre_interval(samples),
+            samples_per_s_per_chip=centre_of_all([run.speed.samples_per_s_per_chip for run in members]),
+            samples_per_usd=centre_of_all([run.speed.samples_per_usd for run in members]),
+            usd_per_steady_epoch=centre_of_all([run.money.usd_per_steady_epoch for run in members]),
+        )
+
+
+def _outlying(usable: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
+    repeats = _grouped(
+        usable,
+        lambda run: (run.workload, run.accelerator, run.training.data_fingerprint, run.train_samples, run.batch),
+    ).values()
+    places = [(alike, outliers([run.compared_epoch_s or 0.0 for run in alike])) for alike in repeats]
+    return tuple(alike[place] for alike, odd in places for place in odd)
 
 
 def find_pairs(
@@ -122,15 +203,6 @@ def find_pairs(
         engines = _grouped(same, engine).values()
         pairs += [pair for one, other in combinations(engines, 2) for pair in _alike(one, other, settings)]
     return pairs
-
-
-def on_equal_terms(match: Match) -> Match:
-    """With the epochs of both sides for all training samples, unless all runs were asked for the same batch: whole
-    batches of different sizes leave out different numbers of samples."""
-    if len({run.batch for run in match.runs}) == 1:
-        return match
-    left, right = (tuple(run.for_all_samples() for run in side) for side in (match.left, match.right))
-    return replace(match, left=left, right=right)
 
 
 def _grouped(runs: Iterable[_Run], key: Callable[[_Run], _Key]) -> dict[_Key, list[_Run]]:
@@ -159,7 +231,7 @@ def _by_size(value: str | int) -> tuple[bool, str | int]:
 
 
 def _variant(match: Match, matches: Sequence[Match]) -> tuple[str, ...]:
-    """What all its runs have in common, and another match of the same accelerators has not."""
+    """Words that all its runs share, and another match of the same accelerators lacks."""
     others = [each for each in matches if (each.workload, each.accelerators) == (match.workload, match.accelerators)]
     common = [words for words in match.left[0].variant if all(words in run.variant for run in match.runs)]
     return tuple(words for words in common if any(words not in run.variant for each in others for run in each.runs))

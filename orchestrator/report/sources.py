@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,14 +13,23 @@ from orchestrator.compiling.bounds import StepBound, bound_of
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.compiling.step import StepModel
 from orchestrator.domain.accelerators import known_accelerator
-from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
+from orchestrator.domain.money import ZERO, usd_for
+from orchestrator.domain.names import of_worker
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import UsageError
+from orchestrator.ledger.events import Event, StageDone
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.stage_times import StageTime, stage_times
-from orchestrator.report.workers import Others, others_of
+from orchestrator.report.run_schema import StageTime
 from trainer.errors import RecordError
-from trainer.record.record import RECORD_NAME, Record, load_record
+from trainer.record.record import RECORD_NAME, Record, load_record, worker_dir
+
+
+@dataclass(frozen=True)
+class Others:
+    """Records of the other workers, in their order; `missing`: numbers of those without one."""
+
+    records: tuple[Record, ...] = ()
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class Source:
 
     @property
     def device(self) -> str:
-        """What trained, as the record saw it."""
+        """The devices that trained, as the record saw them."""
         device = self.record.device
         return f"{device.kind} x{device.count}" if device else "unknown device"
 
@@ -72,8 +83,15 @@ class Source:
         return self.accelerator or self.device.removeprefix("cpu standing in for ")
 
     @property
+    def chips(self) -> int | None:
+        """TPU chips or GPUs of the accelerator; of one that is in no catalog the devices that the record counts."""
+        if known := known_accelerator(self.ran_on):
+            return known.chips
+        return self.record.device.count if self.record.device else None
+
+    @property
     def side(self) -> str:
-        """What is compared: the accelerator, with the engine behind it where that is not the usual one."""
+        """The name that is compared: the accelerator, with the engine behind it where that is not the usual one."""
         return self.ran_on + (" jax" if self.record.software.engine == "jax" else "")
 
     @property
@@ -107,6 +125,14 @@ def sources_of_runs(runs: Iterable[Run], ledger: Ledger) -> list[Source]:
     return [_source(run, ledger) for run in runs if run.record]
 
 
+def not_ended(sources: Iterable[Source], ledger: Ledger) -> str:
+    """Say how many runs of the sources' launches are still to come; empty when all have ended."""
+    launches = dict.fromkeys(source.experiment for source in sources if source.experiment)
+    count = sum(run.stage is not Stage.DONE for launch in launches for run in ledger.runs(launch))
+    several = "runs have" if count > 1 else "run has"
+    return f"{count} {several} not ended and may decide it: compare again before you launch more repeats" * (count > 0)
+
+
 def with_bounds(sources: Sequence[Source], kept: KeptSteps) -> list[Source]:
     """The same, each with the bound of its step, if it is known. Simulated devices have none."""
     return [replace(source, compiled=_bound(source, kept)) for source in sources]
@@ -129,7 +155,7 @@ def _bound(source: Source, kept: KeptSteps) -> StepBound | None:
 
 
 def _latest(ledger: Ledger) -> list[Run]:
-    """Of the latest experiment with a run that succeeded; of the latest with any record where none has."""
+    """The runs of the latest experiment with one that succeeded; where none has, of the latest with any record."""
     found = [ledger.runs(experiment.id) for experiment in reversed(ledger.experiments())]
     with_record = [runs for runs in found if any(run.record for run in runs)]
     done = (runs for runs in with_record if any(run.state is RunState.SUCCEEDED for run in runs))
@@ -199,7 +225,7 @@ def _source(of: Run | Path, ledger: Ledger) -> Source:
 
 
 def _settled(attempts: Sequence[Attempt]) -> tuple[Decimal | None, Decimal | None]:
-    """What a run's attempts cost, and what of it was not for VMs; None until all are settled."""
+    """Cost of a run's attempts, and the part that was not for VMs; None until all are settled."""
     if not attempts or any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return None, None
     return sum((one.total_usd for one in attempts), ZERO), sum((one.side_cost_usd for one in attempts), ZERO)
@@ -210,3 +236,74 @@ def _load(path: str | Path, hint: str) -> Record:
         return load_record(path)
     except RecordError as cause:
         raise UsageError(str(cause), hint) from cause
+
+
+def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[StageTime, ...]:
+    """The stages that a run has been through, in order; empty when the ledger holds no event of it.
+
+    Time counts for the stage whose work the next event reports. A run that got another VM spends the time from the
+    last event of one attempt to the arming of the next on teardown; not when it was over, and extended days later.
+    Provision begins with arming kill switches.
+    """
+    seconds = dict.fromkeys(Stage, 0.0)
+    dollars = dict.fromkeys(Stage, ZERO)
+    by_number = {attempt.number: attempt for attempt in attempts}
+    for stage, number, begins, ends in _spans(events, by_number):
+        seconds[stage] += max(0.0, (ends - begins).total_seconds())
+        if number in by_number:
+            dollars[stage] += _billed(by_number[number], begins, ends)
+    return tuple(
+        StageTime(stage=stage, seconds=seconds[stage], usd=dollars[stage]) for stage in Stage if seconds[stage] > 0
+    )
+
+
+def _spans(events: Sequence[Event], attempts: dict[int, Attempt]) -> Iterator[tuple[Stage, int, datetime, datetime]]:
+    """Stage, attempt, beginning and end of each stretch between two events."""
+    last: Event | None = None
+    for event in events:
+        if last is not None and event.attempt == last.attempt:
+            begins = last.at
+        else:
+            begins = _armed_at(attempts.get(event.attempt), event.at)
+            if last is not None and last.stage is not Stage.DONE:
+                yield Stage.TEARDOWN, last.attempt, last.at, begins
+        yield event.what.done if isinstance(event.what, StageDone) else event.stage, event.attempt, begins, event.at
+        last = event
+
+
+def _armed_at(attempt: Attempt | None, latest: datetime) -> datetime:
+    """When the kill switches of an attempt were about to be armed: no later than its first event."""
+    return min(attempt.armed_from, latest) if attempt and attempt.armed_from else latest
+
+
+def _billed(attempt: Attempt, begins: datetime, ends: datetime) -> Decimal:
+    """Cost of the VM between two moments; nothing before its create was requested and after its deletion."""
+    if attempt.billed_from is None:
+        return ZERO
+    begins = max(begins, attempt.billed_from)
+    ends = min(ends, attempt.gone_at) if attempt.gone_at else ends
+    return usd_for(attempt.rate.usd_per_hour, max(0.0, (ends - begins).total_seconds())) or ZERO
+
+
+def others_of(path: Path, record: Record) -> Others:
+    """The records beside the first worker's, where `collect` puts them, or below it, where the trainer writes them.
+
+    One that is damaged, or of another run or training, is missing.
+    """
+    if record.worker:
+        return Others()
+    count = record.device.workers if record.device else 1
+    found = {worker: _worker_record(path.parent, record, worker) for worker in range(1, count)}
+    return Others(
+        tuple(each for each in found.values() if each is not None),
+        tuple(worker for worker, each in found.items() if each is None),
+    )
+
+
+def _worker_record(folder: Path, first: Record, worker: int) -> Record | None:
+    for place in (of_worker(str(folder), worker), worker_dir(str(folder), worker)):
+        with suppress(RecordError):
+            found = load_record(Path(place, RECORD_NAME))
+            if (found.run_id, found.worker, len(found.parts)) == (first.run_id, worker, len(first.parts)):
+                return found
+    return None

@@ -11,7 +11,7 @@ from orchestrator.domain.bottlenecks import Sample, bytes_on_device, least_step_
 from orchestrator.domain.scaling import Point, Term, mean_term
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.run_metrics import steady_epoch_s
+from orchestrator.report.metrics import SteadyPart
 from orchestrator.report.sources import Source
 from trainer.errors import ConfigError
 from trainer.record.record import Record
@@ -121,7 +121,7 @@ def _epoch_samples(record: Record) -> int:
 
 def _steady_s(record: Record) -> float:
     """As `compare` has it: without leading epochs that drift."""
-    return steady_epoch_s(record) or 0.0
+    return SteadyPart.of(record).epoch_s or 0.0
 
 
 def _eval_s(record: Record) -> float:

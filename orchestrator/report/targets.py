@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.money import usd_for
-from orchestrator.errors import UsageError
-from orchestrator.report.learning_curve import crossing
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.fairness.checks import ACCURACY
+from orchestrator.report.matching import Match
+from orchestrator.report.run_schema import CurvePoint, RunMetrics
 
 DEFAULT_TARGET = (
     "the highest whole per cent that every succeeded run of a workload reached; chosen from these runs, so that ratios "
@@ -33,44 +33,48 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A target that somebody has stated: the launch of its runs before they began; late: who asks for this report."""
+class Crossing:
+    """When a run reached an accuracy. `epoch`: the first one whose evaluation showed it.
 
-    accuracy: float
-    is_late: bool = False
-
-
-def stated_target(asked: float | None, launched: Sequence[float | None]) -> Stated | None:
-    """The one asked for, else that of the launch if all runs (`launched`) have the same. Raises UsageError for what is
-    no accuracy.
+    `train_s`: where the line between that evaluation and the one before it crosses the accuracy; without one before
+    it, that of the evaluation itself, which is an upper bound: `is_bound`.
     """
-    if asked is not None and not 0 < asked <= 1:
-        raise UsageError(f"--target: {asked:g} is not a share of the test samples", "for example 0.97 for 97 %")
-    first = next(iter(launched), None)
-    at_launch = first if set(launched) == {first} else None
-    if asked is not None and asked != at_launch:
-        return Stated(asked, is_late=True)
-    return None if at_launch is None else Stated(at_launch)
+
+    epoch: int
+    train_s: float
+    is_bound: bool
 
 
-def choose_targets(runs: Sequence[RunMetrics], stated: Stated | None, apart: Sequence[str]) -> Targets:
-    """The stated one for all, else one for each workload; `apart`: runs that set none, for they learned another thing.
+def outlier_accuracy_runs(matches: Sequence[Match]) -> tuple[str, ...]:
+    """The runs whose accuracy makes every pairing of theirs invalid."""
+    kept = {run.name for match in matches if ACCURACY not in match.invalid for run in match.runs}
+    return tuple(dict.fromkeys(run.name for match in matches for run in match.runs if run.name not in kept))
+
+
+def choose_targets(
+    runs: Sequence[RunMetrics], asked: float | None, launched: Sequence[float | None], outliers: Sequence[str]
+) -> Targets:
+    """Take the accuracy asked for, else that of the launch if all runs (`launched`) have the same, else choose one for
+    each workload; `outliers`: runs that set none, for they learned another thing.
 
     A workload whose runs have no test accuracy has no target.
     """
+    first = next(iter(launched), None)
+    at_launch = first if set(launched) == {first} else None
+    stated = at_launch if asked is None else asked
     scored = [run for run in runs if _best(run) is not None]
     if not scored:
         return Targets({}, False, "none, as no record has a test accuracy")
     if stated is not None:
-        of = dict.fromkeys((run.workload for run in scored), stated.accuracy)
-        words = _LATE if stated.is_late else "as stated at launch"
-        return Targets(of, True, f"{stated.accuracy:.2%}, {words}", stated.is_late)
+        is_late = stated != at_launch
+        of = dict.fromkeys((run.workload for run in scored), stated)
+        return Targets(of, True, f"{stated:.2%}, {_LATE if is_late else 'as stated at launch'}", is_late)
     best: dict[str, float] = {}
     for run in scored:
-        if run.status == "succeeded" and run.name not in apart:
+        if run.status == "succeeded" and run.name not in outliers:
             best[run.workload] = min(best.get(run.workload, 1.0), _best(run) or 0.0)
     chosen = {name: math.floor(accuracy * 100 + _ROUNDING) / 100 for name, accuracy in best.items()}
-    but = f"; not counted: {', '.join(apart)}, whose accuracy makes their pairings invalid" if apart else ""
+    but = f"; not counted: {', '.join(outliers)}, whose accuracy makes their pairings invalid" if outliers else ""
     return Targets({name: target for name, target in chosen.items() if target > 0}, False, DEFAULT_TARGET + but)
 
 
@@ -90,3 +94,17 @@ def with_target(run: RunMetrics, targets: Targets) -> RunMetrics:
 
 def _best(run: RunMetrics) -> float | None:
     return max((point.accuracy for point in run.curve if point.accuracy is not None), default=None)
+
+
+def crossing(curve: Sequence[CurvePoint], accuracy: float) -> Crossing | None:
+    """When it was reached first; None when it never was. Epochs without an evaluation are passed over."""
+    scored = [(point, point.accuracy) for point in curve if point.accuracy is not None]
+    place = next((place for place, (_, found) in enumerate(scored) if found >= accuracy), None)
+    if place is None:
+        return None
+    after, found = scored[place]
+    if place == 0:
+        return Crossing(after.epoch, after.train_s, is_bound=True)
+    before, least = scored[place - 1]
+    share = (accuracy - least) / (found - least)
+    return Crossing(after.epoch, before.train_s + share * (after.train_s - before.train_s), is_bound=False)

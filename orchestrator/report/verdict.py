@@ -1,184 +1,200 @@
-"""Which of two accelerators was faster, by how much, at what cost and how sure that is: figures and sentences."""
+"""Verdicts on pairs: which accelerator was faster, at what cost, how sure, and from how many samples on it pays.
+
+Figures only; `render.sentences` puts them into words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.money import SECONDS_PER_HOUR, ZERO, usd_for
 from orchestrator.domain.statistics import (
     FALSE_VERDICTS,
-    MOST_REPEATS,
     Decision,
-    Interval,
+    Outlay,
     Sides,
+    break_even,
     centre,
     decided,
     more_repeats,
+    ratio_interval,
 )
-from orchestrator.report.end_to_end import EndToEnd, Measured, end_to_end, family, measured
 from orchestrator.report.matching import Match
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Crossover, EndToEnd, Figure, Pairing, Ratio, RatioVerdict, Verdict
 from orchestrator.report.targets import Targets
-from orchestrator.report.wording import answer, bounded, counts, ends, epoch_usd, ratio_text, seconds_text, settled_cost
 
-SIMULATED = "simulated: speeds mean nothing"
-"""Stands on everything that is shown of simulated runs."""
-Verdict = Literal["faster", "inconclusive", "observation", "invalid"]
-_Runs = Sequence[RunMetrics]
-
-
-class Pairing(BaseModel):
-    """Two accelerators that trained the same: `ratio` = slower / faster, of the geometric means of their steady epochs.
-
-    `interval` includes the true ratio with 95 % confidence; `adjusted_interval`, by which the verdict is, allows for
-    all comparisons of the report. `epoch_usd_interval` includes that of what an epoch costs on them, slower / faster as
-    well: below 1 the faster one is more expensive. `verdict`: "faster" when the ratio is not 1, false in 5 % of reports
-    at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "invalid" when fairness calls the
-    pairing so, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
-    `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None when not the same.
-    `variant`: what tells it from other pairings besides. `at_chance`: how many of its runs are no better than chance.
-    `end_to_end`: what counts besides steady epochs.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    workload: str
-    global_batch: int | None
-    train_samples: int | None
-    variant: tuple[str, ...]
-    faster: str
-    slower: str
-    faster_s: float
-    slower_s: float
-    faster_runs: int
-    slower_runs: int
-    ratio: float
-    interval: Interval | None
-    adjusted_interval: Interval | None
-    faster_epoch_usd: Decimal | None
-    slower_epoch_usd: Decimal | None
-    epoch_usd_ratio: float | None
-    epoch_usd_interval: Interval | None
-    verdict: Verdict
-    more_repeats: int | None
-    more_usd: Decimal | None
-    sentence: str
-    at_chance: int
-    end_to_end: EndToEnd
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """How many there are of the faster one and of the slower one."""
-        return self.faster_runs, self.slower_runs
-
-    @property
-    def chance(self) -> str:
-        """What stands behind every verdict on models that learned nothing; empty where all did."""
-        runs = sum(self.runs)
-        of = f"{self.at_chance} of {runs} runs are" if self.at_chance < runs else f"all {runs} runs are"
-        return f"warning: {of} no better than chance" if self.at_chance else ""
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The answer from end to end, where there is one, and the verdict on steady epochs."""
-        return tuple(filter(None, (self.end_to_end.sentence, self.sentence)))
-
-
-def judge(matches: Sequence[Match], looks: int, targets: Targets) -> tuple[Pairing, ...]:
-    """The verdict of each match; one report is one family of tests: of each pairing its steady epochs (time and cost),
-    its way to a stated target (time and cost) and its all-in cost. `looks`: as in Source.
-    """
-    error = FALSE_VERDICTS / looks
-    sides = [_Sides.of(match, is_stated=targets.is_stated) for match in matches]
-    decisions = decided([test for each in sides for test in each.tests], error)
-    shown = [tests for tests in decisions if any(test.interval is not None for test in tests)]
-    left_open = sum(any(test.interval is not None and not test.differs for test in tests) for tests in shown)
-    left = iter(decisions)
-    pairings = []
-    for each in sides:
-        steady, *others = [next(left) for _ in each.tests]
-        whole = end_to_end(each.fast, each.slow, each.groups, [test for tests in others for test in tests], error)
-        whole = whole.model_copy(update={"target_is_late": targets.is_late})
-        pair = _observed(each, steady, whole)
-        pair = pair.model_copy(update=_verdict(each, steady[0], error / max(1, left_open)))
-        pairings.append(_in_words(each.match, pair, steady, len(shown)))
-    return tuple(pairings)
+CHOSEN = "a target chosen from these runs"
+_NO_RATE = "the VM's hourly rate is not known, or 0"
+_Runs = tuple[RunMetrics, ...]
+_Of = Callable[[RunMetrics], float | Decimal | None]
 
 
 @dataclass(frozen=True)
-class _Sides:
-    """The runs of a match, and what is compared of them besides steady epochs."""
+class Judged:
+    """A pairing, the match that it is of, and what was decided on its steady epochs: their time and, if known, cost."""
+
+    match: Match
+    pairing: Pairing
+    time: Decision
+    cost: Decision | None
+
+
+def judge(matches: Sequence[Match], looks: int, targets: Targets) -> tuple[Judged, ...]:
+    """Give each match its verdict. `looks`: as in Source.
+
+    One report is one family of tests: of each pairing its steady epochs (time and cost), its way to a stated target
+    (time and cost) and its all-in cost.
+    """
+    error = FALSE_VERDICTS / looks
+    pairs = [_pair(match, targets) for match in matches]
+    decisions = iter(decided([test for pair in pairs for test in pair.tests], error))
+    return tuple(_judged(pair, [next(decisions) for _ in pair.tests], error) for pair in pairs)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One figure of both sides, faster first; without them, `why`. `claims`: a verdict may follow from it."""
+
+    figure: Figure
+    sides: Sides | None
+    why: str
+    claims: bool
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The runs of a match and what is compared of them besides steady epochs: the way to the target, and all-in cost.
+
+    `caveats`: why no verdict may follow from the way to the target.
+    """
 
     match: Match
     slow: _Runs
     fast: _Runs
-    groups: tuple[tuple[Measured, ...], ...]
-
-    @classmethod
-    def of(cls, match: Match, *, is_stated: bool) -> _Sides:
-        fast, slow = sorted((match.left, match.right), key=lambda runs: centre(_seconds(runs)))
-        return cls(match, slow, fast, measured(fast, slow, is_stated=is_stated))
+    to_target: tuple[_Measured, ...]
+    all_in: _Measured
+    caveats: tuple[str, ...]
+    target_is_late: bool
 
     @property
     def tests(self) -> list[list[Sides]]:
-        """By comparison: time and, where every run has a cost above 0, money; then the others."""
+        """By comparison: time and, where every run has a cost above 0, money; then the others.
+
+        The rates of an hour being known, time and cost to the target are one comparison (`statistics.decided`).
+        """
         steady: list[Sides] = [(_seconds(self.slow), _seconds(self.fast))]
         if all(run.money.usd_per_steady_epoch for run in (*self.slow, *self.fast)):
             steady.append((_dollars(self.slow), _dollars(self.fast)))
-        return [steady, *family(self.groups)]
+        others = [[each.sides for each in group if each.claims and each.sides] for group in self.others]
+        return [steady, *filter(None, others)]
+
+    @property
+    def others(self) -> tuple[tuple[_Measured, ...], ...]:
+        return self.to_target, (self.all_in,)
 
 
-def _in_words(match: Match, pair: Pairing, steady: Sequence[Decision], among: int) -> Pairing:
-    """With its sentences. `among`: how many comparisons the report has."""
-    mark = f"; {pair.chance}" if pair.at_chance else ""
-    mark += f"; {SIMULATED}" if any(run.hardware.simulated for run in match.runs) else ""
-    text, whole = _sentence(pair, steady, among), pair.end_to_end
-    kinds = zip(("time", "cost"), steady, strict=False)
-    doubtful = [kind for kind, test in kinds if not test.differs]
-    if match.invalid:
-        ratios = tuple(each.model_copy(update={"verdict": each.verdict and "invalid"}) for each in whole.ratios)
-        whole = whole.model_copy(update={"ratios": ratios})
-        return pair.model_copy(
-            update={
-                "sentence": f"invalid ({'; '.join(match.invalid)}): {match.title}: {text}{mark}",
-                "end_to_end": whole,
-            }
-        )
-    said, first = answer(whole, (pair.faster, pair.slower), pair.runs, among, doubtful), _settled_cost(pair, steady)
-    if said:
-        whole = whole.model_copy(update={"sentence": f"{match.title}: {first}{said}{mark}"})
-        first = ""
-    return pair.model_copy(update={"sentence": f"{match.title}: {first}{text}{mark}", "end_to_end": whole})
+def _pair(match: Match, targets: Targets) -> _Pair:
+    sides = (match.left, match.right)
+    if len({run.batch for run in match.runs}) > 1:  # whole batches of different sizes leave out different numbers
+        sides = tuple(map(_for_all_samples, match.left)), tuple(map(_for_all_samples, match.right))
+    fast, slow = sorted(sides, key=lambda runs: centre(_seconds(runs)))
+    why_not = _why_no_target(fast, slow)
+    caveats = (() if targets.is_stated else (CHOSEN,)) + _unlike(fast, slow)
+    to_target: tuple[tuple[Figure, _Of], ...] = (
+        ("time to target", lambda run: run.accuracy.target_s),
+        ("cost to target", lambda run: run.accuracy.target_usd),
+    )
+    target = tuple(
+        _measured(figure, None if why_not else _sides(fast, slow, of), why_not or _NO_RATE, claims=not caveats)
+        for figure, of in to_target
+    )
+    return _Pair(match, slow, fast, target, _all_in(fast, slow), caveats, targets.is_late)
 
 
-def _settled_cost(pair: Pairing, steady: Sequence[Decision]) -> str:
-    """What answers whether it is worth it though the speed does not: that the cost differs; else nothing.
+def _for_all_samples(run: RunMetrics) -> RunMetrics:
+    """The run, compared by the time and cost of all training samples; as it is where their number is not known."""
+    if not run.speed.sample_s or not run.train_samples:
+        return run
+    epoch_s = run.speed.sample_s * run.train_samples
+    steady = run.times.steady.model_copy(update={"compared_epoch_s": epoch_s})
+    money = {"usd_per_steady_epoch": usd_for(run.money.usd_per_hour, epoch_s)}
+    changes = {
+        "times": run.times.model_copy(update={"steady": steady}),
+        "money": run.money.model_copy(update=money),
+    }
+    return run.model_copy(update=changes)
 
-    All in, or of an epoch. Where a price is an upper bound nothing is said: the ratio is one, too.
-    """
-    whole, names = pair.end_to_end, (pair.faster, pair.slower)
-    if pair.verdict != "inconclusive" or whole.faster_usd_is_bound or whole.slower_usd_is_bound:
-        return ""
-    all_in = whole.ratio("all-in cost")
-    if all_in.verdict in ("lower", "higher") and all_in.interval is not None:
-        return f"{settled_cost(names, all_in.interval, 'a run')}; "
-    cost = steady[1].inverse if len(steady) > 1 else None
-    if cost is not None and cost.differs and cost.interval is not None:
-        return f"{settled_cost(names, cost.interval, 'an epoch')}; "
+
+def _why_no_target(fast: _Runs, slow: _Runs) -> str:
+    """The reason why the pairing has no time to the target; empty when it has."""
+    runs = (*fast, *slow)
+    if any(run.accuracy.target_accuracy is None for run in runs):
+        return "there is no target: no test accuracy, or none above 0 that every run reached"
+    if _reached(runs) < len(runs):
+        return "not every run reached the target"
+    if any(run.accuracy.target_is_bound for run in runs):
+        return "a run reached the target within its first epoch, so when is not known: state a higher one"
     return ""
 
 
-def _observed(sides: _Sides, tests: Sequence[Decision], whole: EndToEnd) -> Pairing:
-    """The figures, without a verdict."""
-    match, slow, fast = sides.match, sides.slow, sides.fast
+def _reached(runs: _Runs) -> int:
+    return sum(run.accuracy.target_epoch is not None for run in runs)
+
+
+def _unlike(fast: _Runs, slow: _Runs) -> tuple[str, ...]:
+    """Settings that make the way to a target another training, and not another device's. Batches that each device
+    searched are its own choice, and compared as such.
+    """
+    searched = all(run.settings.batch_searched for run in (*fast, *slow))
+    settings: tuple[tuple[str, _Of], ...] = (
+        ("learning rates", lambda run: run.settings.learning_rate),
+        ("global batches", lambda run: None if searched else run.global_batch),
+    )
+    sides = {name: [{of(run) for run in runs} - {None} for runs in (fast, slow)] for name, of in settings}
+    return tuple(f"with unlike {name}" for name, (ours, theirs) in sides.items() if ours and theirs and ours != theirs)
+
+
+def _all_in(fast: _Runs, slow: _Runs) -> _Measured:
+    """Cost of runs, as settled, where all of them trained as much."""
+    trained = {(run.epochs, run.train_samples) for run in (*fast, *slow)}
+    if len(trained) > 1:
+        return _measured("all-in cost", None, "not every run trained as many epochs of as many samples")
+    return _measured(
+        "all-in cost", _sides(fast, slow, lambda run: run.money.usd), "no settled cost above 0 of every run"
+    )
+
+
+def _measured(figure: Figure, sides: Sides | None, why: str, *, claims: bool = True) -> _Measured:
+    return _Measured(figure, sides, "" if sides else why, claims)
+
+
+def _sides(fast: _Runs, slow: _Runs, of: _Of) -> Sides | None:
+    """A figure of every run; None where one has none above 0."""
+    fast_side, slow_side = ([float(value) for run in runs if (value := of(run))] for runs in (fast, slow))
+    return (fast_side, slow_side) if len(fast_side) == len(fast) and len(slow_side) == len(slow) else None
+
+
+def _seconds(runs: _Runs) -> list[float]:
+    return [run.compared_epoch_s for run in runs if run.compared_epoch_s]
+
+
+def _dollars(runs: _Runs) -> list[float]:
+    return [float(run.money.usd_per_steady_epoch) for run in runs if run.money.usd_per_steady_epoch]
+
+
+def _judged(pair: _Pair, decisions: Sequence[Sequence[Decision]], error: float) -> Judged:
+    (time, *costs), *others = decisions
+    cost = costs[0] if costs else None
+    match, slow, fast = pair.match, pair.slow, pair.fast
     slow_s, fast_s = centre(_seconds(slow)), centre(_seconds(fast))
-    cost = tests[1] if len(tests) > 1 else None
-    return Pairing(
+    whole = _end_to_end(pair, [test for tests in others for test in tests], error)
+    verdict = _verdict(match, time)
+    more = more_repeats(_seconds(slow), _seconds(fast), time.level) if verdict == "inconclusive" else None
+    pairing = Pairing(
         workload=match.workload,
         global_batch=match.global_batch,
         train_samples=match.train_samples,
@@ -190,45 +206,40 @@ def _observed(sides: _Sides, tests: Sequence[Decision], whole: EndToEnd) -> Pair
         faster_runs=len(fast),
         slower_runs=len(slow),
         ratio=slow_s / fast_s,
-        interval=tests[0].interval,
-        adjusted_interval=tests[0].adjusted,
+        interval=time.interval,
+        adjusted_interval=time.adjusted,
         faster_epoch_usd=_epoch_usd(fast),
         slower_epoch_usd=_epoch_usd(slow),
         epoch_usd_ratio=centre(_dollars(slow)) / centre(_dollars(fast)) if cost else None,
         epoch_usd_interval=cost.interval if cost else None,
-        verdict="observation",
-        more_repeats=None,
-        more_usd=None,
-        sentence="",
+        verdict=verdict,
+        more_repeats=more,
+        more_usd=_more_usd(more, slow, fast),
         at_chance=sum(run.accuracy.is_chance for run in match.runs),
         end_to_end=whole,
     )
+    return Judged(match, pairing, time, cost)
 
 
-def _verdict(sides: _Sides, time: Decision, error: float) -> dict[str, object]:
-    if sides.match.invalid:
-        return {"verdict": "invalid"}
-    if time.differs or time.interval is None:
-        return {"verdict": "faster" if time.differs else "observation"}
-    more = more_repeats(_seconds(sides.slow), _seconds(sides.fast), error)
-    costs = [_run_usd(runs) for runs in (sides.slow, sides.fast)]
+def _verdict(match: Match, time: Decision) -> Verdict:
+    if match.invalid:
+        return "invalid"
+    if time.interval is None:
+        return "observation"
+    return "faster" if time.differs else "inconclusive"
+
+
+def _more_usd(more: int | None, *sides: _Runs) -> Decimal | None:
+    """Cost of so many more runs of each side; None where the cost of a side is not known."""
+    costs = [_run_usd(runs) for runs in sides]
     known = [cost for cost in costs if cost is not None]
-    more_usd = more * sum(known, ZERO) if more is not None and len(known) == len(costs) else None
-    return {"verdict": "inconclusive", "more_repeats": more, "more_usd": more_usd}
+    return more * sum(known, ZERO) if more is not None and len(known) == len(costs) else None
 
 
 def _run_usd(runs: _Runs) -> Decimal | None:
-    """What a run cost in the mean, preparing and tearing down included."""
+    """Mean cost of a run, preparing and tearing down included."""
     known = [run.money.usd for run in runs if run.money.usd is not None]
     return sum(known, ZERO) / len(known) if known else None
-
-
-def _seconds(runs: _Runs) -> list[float]:
-    return [run.steady_epoch_s for run in runs if run.steady_epoch_s]
-
-
-def _dollars(runs: _Runs) -> list[float]:
-    return [float(run.money.usd_per_steady_epoch) for run in runs if run.money.usd_per_steady_epoch]
 
 
 def _epoch_usd(runs: _Runs) -> Decimal | None:
@@ -241,84 +252,113 @@ def _epoch_usd(runs: _Runs) -> Decimal | None:
     return Decimal(repr(centre([float(amount) for amount in known])))
 
 
-def _sentence(pair: Pairing, tests: Sequence[Decision], among: int) -> str:
-    """The verdict in words that claim no more than was measured. `among`: how many comparisons the report has."""
-    if pair.verdict in ("observation", "invalid"):
-        return _observation(pair)
-    ratio = f"{ratio_text(pair.ratio)} times as fast as {pair.slower}, {_interval(tests[0], among)}"
-    times = f"{seconds_text(pair.faster_s)} against {seconds_text(pair.slower_s)} per epoch"
-    parts = [
-        f"{pair.faster} is {ratio} ({times})",
-        _cost(pair, tests, among),
-        counts(pair.runs),
-    ]
-    if pair.verdict == "inconclusive":
-        parts = [
-            f"inconclusive: {pair.faster} was {ratio} ({times}, {counts(pair.runs)})",
-            what_would_decide(pair),
-            parts[1],
-        ]
-    return "; ".join(part for part in parts if part)
-
-
-def _observation(pair: Pairing) -> str:
-    outcome = f"{pair.faster} was {pair.ratio:.2f} times as fast"
-    if f"{pair.ratio:.2f}" == "1.00":
-        outcome = "the same to two digits"
-    if pair.faster_epoch_usd is not None and pair.slower_epoch_usd is not None:
-        faster, slower = _epoch_amounts(pair)
-        outcome += f", at {faster} per epoch against {slower}"
-    times = f"{pair.faster} {seconds_text(pair.faster_s)}, {pair.slower} {seconds_text(pair.slower_s)}"
-    text = f"steady epoch {times}: {outcome}"
-    if pair.interval is not None:
-        return f"{text}, 95 % interval {ends(pair.interval)}; {counts(pair.runs)}"
-    alike = ", all alike" if min(pair.runs) > 1 else ""
-    return f"{text}; {counts(pair.runs)}{alike}: no interval, so this is an observation, not a verdict"
-
-
-def _cost(pair: Pairing, tests: Sequence[Decision], among: int) -> str:
-    """An epoch on the faster one over one on the slower: what the speed is paid with, the inverse of the figures."""
-    if pair.faster_epoch_usd is None or pair.slower_epoch_usd is None:
-        return ""
-    amounts = " against ".join(_epoch_amounts(pair))
-    if pair.epoch_usd_ratio is None or pair.epoch_usd_interval is None:
-        return f"cost per epoch: {amounts}"
-    times = bounded(ratio_text(1 / pair.epoch_usd_ratio), pair.end_to_end)
-    ratio = f"{times} times that of {pair.slower}, {_interval(tests[1].inverse, among)}"
-    return f"cost per epoch of {pair.faster}: {ratio} ({amounts})"
-
-
-def _epoch_amounts(pair: Pairing) -> tuple[str, str]:
-    """Of the faster one and of the slower one, both known."""
-    whole = pair.end_to_end
-    sides = (
-        (pair.faster_epoch_usd, whole.faster_usd_is_bound),
-        (pair.slower_epoch_usd, whole.slower_usd_is_bound),
+def _end_to_end(pair: _Pair, decisions: Sequence[Decision], error: float) -> EndToEnd:
+    """The figures besides steady epochs. `decisions`: on what claims; `error`: of an interval by itself."""
+    left = iter(decisions)
+    fast, slow = pair.fast, pair.slow
+    fast_bound, slow_bound = (any(run.money.usd_is_upper_bound for run in runs) for runs in (fast, slow))
+    ratios = []
+    for each in (*pair.to_target, pair.all_in):
+        if each.sides is None:
+            ratios.append(Ratio(figure=each.figure, why=each.why))
+        elif each.claims:
+            ratios.append(_ratio(each.figure, each.sides, next(left), claims=True))
+        else:
+            own = Decision(ratio_interval(*each.sides, error), None, differs=False, level=error)
+            ratios.append(_ratio(each.figure, each.sides, own, claims=False))
+    ratios = [_as_bounded(each, fast_bound, slow_bound) for each in ratios]
+    if pair.match.invalid:
+        ratios = [each.model_copy(update={"verdict": each.verdict and "invalid"}) for each in ratios]
+    return EndToEnd(
+        target=fast[0].accuracy.target_accuracy,
+        target_is_stated=CHOSEN not in pair.caveats,
+        target_is_late=pair.target_is_late,
+        target_caveat=", ".join(pair.caveats),
+        faster_reached=_reached(fast),
+        slower_reached=_reached(slow),
+        ratios=tuple(ratios),
+        break_even=tuple(_crossovers(fast, slow, error)),
+        faster_usd_is_bound=fast_bound,
+        slower_usd_is_bound=slow_bound,
     )
-    faster, slower = (("at most " if is_bound else "") + epoch_usd(amount or ZERO) for amount, is_bound in sides)
-    return faster, slower
 
 
-def _interval(decision: Decision, among: int) -> str:
-    """The interval and, where the ratio may be 1, why."""
-    if decision.interval is None or decision.adjusted is None:
-        return "no interval"
-    text = f"95 % interval {ends(decision.interval)}"
-    if decision.differs:
-        return text
-    if decision.interval[0] <= 1 <= decision.interval[1]:
-        return f"{text}, which includes 1"
-    return f"{text}, not significant among {among} comparisons (adjusted interval {ends(decision.adjusted)})"
-
-
-def what_would_decide(pair: Pairing) -> str:
-    """What more repeats would decide, how to have them, and that looking again adds to the 5 % of false verdicts."""
-    if pair.more_repeats is None:
-        return f"not even {MOST_REPEATS} more repeats of each would probably decide which is faster"
-    cost = f" (about {usd(pair.more_usd)})" if pair.more_usd is not None else ""
-    plural = "" if pair.more_repeats == 1 else "s"
-    launch = f"`launch --repeats {pair.more_repeats}`, then `compare` both experiments"
-    return (
-        f"{pair.more_repeats} more repeat{plural} of each{cost} would probably decide which is faster ({launch}: "
-        "testing again raises the 5 % chance of a false verdict)"
+def _ratio(figure: Figure, sides: Sides, found: Decision, *, claims: bool) -> Ratio:
+    faster, slower = centre(sides[0]), centre(sides[1])
+    verdict: RatioVerdict = "observation"
+    if claims and found.interval is not None:
+        verdict = "inconclusive" if not found.differs else "lower" if faster < slower else "higher"
+    return Ratio(
+        figure=figure,
+        faster_value=faster,
+        slower_value=slower,
+        ratio=faster / slower,
+        interval=found.interval,
+        adjusted_interval=found.adjusted,
+        verdict=verdict,
     )
+
+
+def _as_bounded(ratio: Ratio, fast_bound: bool, slow_bound: bool) -> Ratio:
+    """Claim nothing of a cost if that of the side that costs more is only an upper bound."""
+    costlier_bound = fast_bound if ratio.verdict == "higher" else slow_bound
+    if ratio.figure == "time to target" or ratio.verdict not in ("lower", "higher") or not costlier_bound:
+        return ratio
+    return ratio.model_copy(update={"verdict": "observation"})
+
+
+def _crossovers(fast: _Runs, slow: _Runs, error: float) -> Iterator[Crossover]:
+    """In cost and in time, where the runs know it and the lines cross."""
+    kinds: tuple[tuple[Literal["cost", "time"], Callable[[RunMetrics], Outlay | None]], ...] = (
+        ("cost", _usd_line),
+        ("time", _time_line),
+    )
+    for of, line in kinds:
+        left, right = ([known for run in runs if (known := line(run))] for runs in (fast, slow))
+        is_whole = len(left) == len(fast) and len(right) == len(slow)
+        if is_whole and (found := break_even(left, right, error)) is not None:
+            less = fast[0] if found.left_is_less else slow[0]
+            yield Crossover(
+                of=of,
+                less_above=less.accelerator,
+                samples=found.samples,
+                measured_samples=centre([_trained_samples(run) for run in (*fast, *slow)]),
+                low=found.low,
+                high=found.high,
+            )
+
+
+def _trained_samples(run: RunMetrics) -> float:
+    """All epochs together, as a line over samples has them."""
+    assert run.compared_epoch_s is not None
+    assert run.speed.sample_s is not None
+    return run.epochs * run.compared_epoch_s / run.speed.sample_s
+
+
+def _usd_line(run: RunMetrics) -> Outlay | None:
+    """All of its cost but that of a steady epoch and its evaluation, so many times, is fixed. None of upper bounds."""
+    if run.money.usd is None or not run.money.usd_per_hour or run.money.usd_is_upper_bound:
+        return None
+    return _line(run, float(run.money.usd), float(run.money.usd_per_hour / SECONDS_PER_HOUR))
+
+
+def _time_line(run: RunMetrics) -> Outlay | None:
+    """From the first stage's start to proven deleted, of a run that has been through all of them."""
+    if run.money.usd is None or not run.stages:
+        return None
+    return _line(run, sum(stage.seconds for stage in run.stages), 1.0)
+
+
+def _line(run: RunMetrics, total: float, per_second: float) -> Outlay | None:
+    """None where epochs were evaluated and nothing says how long that took: it would count as fixed.
+
+    What is fixed is left when its epochs are taken off as they were; the slope is of epochs as runs are compared by,
+    which may be of all training samples where those that took place left some out.
+    """
+    is_untimed = run.speed.eval_s is None and any(point.accuracy is not None for point in run.curve)
+    own_s = run.times.steady.steady_epoch_s
+    if not own_s or not run.compared_epoch_s or not run.speed.sample_s or is_untimed:
+        return None
+    eval_s = run.speed.eval_s or 0.0
+    fixed = total - (own_s + eval_s) * run.epochs * per_second
+    return Outlay(fixed, (run.compared_epoch_s + eval_s) * per_second * run.epochs / _trained_samples(run))

@@ -68,7 +68,7 @@ class Verdicts:
 def _verdicts_stand(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) -> bool:
     """Whether the report of these runs, which knows how often it may be asked for, has a verdict on every pairing."""
     # Only a launch with repeats asks, and every command that drives or ends runs would wait for these imports.
-    from orchestrator.report.comparison import compare_sources
+    from orchestrator.report.compare import compare_sources
     from orchestrator.report.matching import find_pairs
     from orchestrator.report.sources import sources_of_runs, with_bounds
 

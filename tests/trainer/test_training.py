@@ -17,9 +17,9 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.tables import all_sheets
 from orchestrator.report.sources import sources_named
-from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
 from tests.trainer.process import BOTH_ENGINES, PATIENCE_S, Trainer, on_engine, trainer_command, trainer_environment
 from trainer.data.prepare import PreparedDataset
@@ -165,8 +165,8 @@ def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_i
     ledger = Ledger(IN_MEMORY)
     folders = [str(one_device.folder), str(stand_in.folder / "record.json")]
     with pytest.raises(UsageError, match="cannot be compared"):
-        make_report(sources_named(folders, ledger))
-    report = make_report(sources_named(folders, ledger), force=True)
+        compare_sources(sources_named(folders, ledger))
+    report = compare_sources(sources_named(folders, ledger), force=True)
     ledger.close()
     for run, record in zip(report.runs, (one_device.record, stand_in.record), strict=True):
         assert run.times.total_s == record.timings.total_s

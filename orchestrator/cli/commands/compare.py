@@ -51,23 +51,23 @@ def compare(
     """
     if markdown and (as_json or every):
         raise click.UsageError("--markdown cannot be combined with --json or --all")
-    from orchestrator.cli.views.comparison import rest_of, say_not_ended, show_report
-    from orchestrator.report.export import write_files
-    from orchestrator.report.origin import origin
-    from orchestrator.report.report import make_report
-    from orchestrator.report.sources import file_named, sources_named, with_bounds
-    from orchestrator.report.tables.markdown import as_markdown
+    from orchestrator.cli.views.comparison import rest_of, show_report
+    from orchestrator.report.compare import compare_sources
+    from orchestrator.report.render.export import as_markdown, write_files
+    from orchestrator.report.render.origin import origin
+    from orchestrator.report.sources import file_named, not_ended, sources_named, with_bounds
 
     only_files = bool(what) and None not in map(file_named, what)  # of no project: nothing is said of the cloud
     with output.opened(as_json=as_json or only_files, read_only=True) as project:
         sources = with_bounds(sources_named(what, project.ledger), project.kept_steps)
         newest = project.ledger.experiments()[-1:]
-        say_not_ended(project.ledger, {source.experiment for source in sources})
-        report = make_report(sources, force=force, target_accuracy=target_accuracy)
-        whence = origin(report, project.ledger)
+        if words := not_ended(sources, project.ledger):  # before anything suggests to pay for more
+            output.say(words)
+        report = compare_sources(sources, force=force, target_accuracy=target_accuracy)
+        came_from = origin(report, project.ledger)
     if not what and newest and newest[0].id not in {source.experiment for source in sources}:
         output.say(f"{newest[0].id} is newer, but no run of it has succeeded: `orchestrate compare {newest[0].id}`")
-    for written in write_files(report, whence, files):
+    for written in write_files(report, came_from, files):
         output.say(f"wrote {written}")
     if as_json:
         output.print_json(report.model_dump())

@@ -26,9 +26,9 @@ from orchestrator.cli.ui.view import Chosen, live_html
 from orchestrator.config import LOCAL
 from orchestrator.errors import OrchestratorError
 from orchestrator.planning.extend import plan_extension
-from orchestrator.report.export import page_text
-from orchestrator.report.origin import origin
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import page_text
+from orchestrator.report.render.origin import origin
 from orchestrator.report.sources import sources_named, with_bounds
 
 LOOPBACK = "127.0.0.1"
@@ -88,7 +88,7 @@ def application(project: Project, token: str, now: Callable[[], datetime]) -> AS
         if not _EXPERIMENT.fullmatch(name := request.query_params.get("experiment", "")):
             return PlainTextResponse("experiment: is no id of an experiment, such as e-7k2m9x", 404)
         sources = sources_named([name], project.ledger)
-        report = make_report(with_bounds(sources, project.kept_steps))
+        report = compare_sources(with_bounds(sources, project.kept_steps))
         return HTMLResponse(page_text(report, origin(report, project.ledger)))
 
     def extension(request: Request) -> Response:

@@ -12,10 +12,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from orchestrator.bootstrap import Project, local_cloud, other_ledgers
-from orchestrator.cli.output import plain
+from orchestrator.cli.output import one_line, plain
 from orchestrator.cli.ui.actions import Outcome
 from orchestrator.cli.views.progress import name_of, steps, varied
-from orchestrator.cli.views.text import moment, one_line, time_left
+from orchestrator.cli.views.text import moment, time_left
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.events import Event

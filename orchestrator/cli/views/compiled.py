@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
-from orchestrator.cli.views.text import one_line, plain_table
+from orchestrator.cli.output import one_line
+from orchestrator.cli.views.text import plain_table
 from orchestrator.compiling.compile import COMPILED_NOT_RUN, Compiled, compile_all, wanted_steps
 from orchestrator.compiling.step import Outcome, Program, Samples
 from orchestrator.domain.money import Rate, usd

@@ -14,7 +14,7 @@ from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
 from orchestrator.domain.money import usd
 from orchestrator.domain.scaling import CONFIDENCE
 from orchestrator.planning.request import MAX_HOURS_LIMIT
-from orchestrator.report.verdict import SIMULATED
+from orchestrator.report.schema import SIMULATED
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project

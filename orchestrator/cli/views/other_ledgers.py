@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
-from orchestrator.cli.views.text import moment, one_line
+from orchestrator.cli.output import one_line
+from orchestrator.cli.views.text import moment
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger, Project

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
+from orchestrator.cli.output import one_line
 from orchestrator.cli.views.progress import name_of, varied
-from orchestrator.cli.views.text import moment, one_line, span, time_left
+from orchestrator.cli.views.text import moment, span, time_left
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.domain.runs import Run
     from orchestrator.ledger.runs import Experiment
-    from orchestrator.report.workers import WorkerTiming
+    from orchestrator.report.run_schema import WorkerTiming
     from orchestrator.running.run_status import RunStatus
 
 COLUMNS = ("run", "accelerator", "workload", "state", "epoch", "loss", "zone", "VM age", "left", "cost", "at most")
@@ -153,6 +154,7 @@ def _details(status: RunStatus) -> Iterator[RenderableType]:
 def worker_times(run: Run) -> tuple[Sequence[WorkerTiming], Sequence[str]]:
     """Of a slice whose records are here: the times of each worker, and what there is to say of them."""
     from orchestrator.extras import missing_of
+    from orchestrator.report.render.sentences import on_workers
     from orchestrator.report.workers import timings_of_record
     from trainer.errors import RecordError, how_to_install
 
@@ -161,9 +163,10 @@ def worker_times(run: Run) -> tuple[Sequence[WorkerTiming], Sequence[str]]:
     if missing_of("report"):
         return (), (f"the times of each worker need the extra report; {how_to_install('report')}",)
     try:
-        return timings_of_record(Path(run.record))
+        timings, missing = timings_of_record(Path(run.record))
     except RecordError as cause:
         return (), (str(cause),)
+    return timings, tuple(on_workers(timings, missing))
 
 
 def run_json(status: RunStatus, *, named: bool) -> dict[str, Any]:
@@ -178,7 +181,7 @@ def run_json(status: RunStatus, *, named: bool) -> dict[str, Any]:
 def _worker_times(run: Run) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from orchestrator.report.tables.worker_table import worker_sheet
+    from orchestrator.report.render.tables import worker_sheet
 
     timings, sentences = worker_times(run)
     if timings:

@@ -1,16 +1,9 @@
-"""Text for people: spans of time, moments, plain tables, table cells."""
+"""Text for people: spans of time, moments, plain tables."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
-
-from orchestrator.cli.output import plain
-
-
-def one_line(text: str) -> str:
-    """The same for a table cell."""
-    return " ".join(plain(text).split())
 
 
 def plain_table(

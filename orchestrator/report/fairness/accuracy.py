@@ -1,4 +1,4 @@
-"""Whether two accelerators learned equally well, by an interval of the difference of their test accuracies."""
+"""Check whether two accelerators learned equally well, by an interval of the difference of their test accuracies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from orchestrator.domain.statistics import FALSE_VERDICTS, centre, half_width, moments, ratio_interval
-from orchestrator.report.fairness.check import MANY, Found, Outcome, Sides, listed
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.fairness.values import MANY, Found, Sides, listed
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import CheckOutcome
 
 ACCURACY_SAME = 0.02
 ACCURACY_INVALID = 0.05
@@ -28,14 +29,14 @@ Score = tuple[float, int]
 class Parity:
     """Of accuracies `apart`, up to `reach` more or less (95 %), of which the test set alone explains `of_test_set`."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     apart: float
     reach: float
     of_test_set: float
 
 
 def same_accuracy(sides: Sides) -> Found:
-    """Whether test accuracies agree, each side's mean over its runs with the other's, by a 95 % interval.
+    """Check whether test accuracies agree, each side's mean over its runs with the other's, by a 95 % interval.
 
     Same: the interval lies within 2 percentage points. Invalid: it lies beyond 5 points. Unknown: it includes 0.
     """
@@ -71,7 +72,7 @@ def parity(low: Sequence[Score], high: Sequence[Score], pairs: int = 1) -> Parit
     return Parity(_outcome(apart, reach), apart, reach, half_width(of_test_set, error))
 
 
-def _outcome(apart: float, reach: float) -> Outcome:
+def _outcome(apart: float, reach: float) -> CheckOutcome:
     if apart + reach <= ACCURACY_SAME:
         return "same"
     if apart - reach > ACCURACY_INVALID:
@@ -116,7 +117,7 @@ def _same_loss(sides: Sides) -> Found:
     interval = ratio_interval(known[high], known[low], FALSE_VERDICTS / math.comb(len(known), 2))
     if interval is None:
         return "unknown", f"{said}; one run does not show how far seeds scatter"
-    outcome: Outcome = "differs" if interval[0] > 1 else "unknown"
+    outcome: CheckOutcome = "differs" if interval[0] > 1 else "unknown"
     outcome = "same" if interval[1] <= LOSS_SAME else "invalid" if interval[0] > LOSS_INVALID else outcome
     return outcome, f"{said} [{interval[0]:.3g}, {interval[1]:.3g}]"
 

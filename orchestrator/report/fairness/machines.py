@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orchestrator.domain.accelerators import known_accelerator
-from orchestrator.report.fairness.check import UNKNOWN, Found, Sides, all_runs, equal, listed
-from orchestrator.report.run_metrics import RunMetrics, Usage
+from orchestrator.report.fairness.values import UNKNOWN, Found, Sides, all_runs, equal, listed
+from orchestrator.report.run_schema import RunMetrics, Usage
 
 _MEMORY_ALIKE = 0.05
 """Hosts of one machine type report memory that differs by what firmware and kernel keep."""
@@ -19,7 +19,7 @@ arXiv:1509.09308: "up to a factor of 4", of 3x3 filters)."""
 
 
 def simulated_or_real(sides: Sides) -> Found:
-    """Whether all runs are on real hardware, or all on the local cloud."""
+    """Check whether all runs are on real hardware, or all on the local cloud."""
     runs = all_runs(sides)
     simulated = [run.name for run in runs if run.hardware.simulated]
     if not simulated:
@@ -30,7 +30,7 @@ def simulated_or_real(sides: Sides) -> Found:
 
 
 def device_used(sides: Sides) -> Found:
-    """Whether the record saw the kind and number of devices that the accelerator asked for has.
+    """Check whether the record saw the kind and number of devices that the accelerator asked for has.
 
     Of records from elsewhere, which are one side by kind and number: whether the runs of a side had one model.
     """
@@ -63,7 +63,7 @@ def _is_other(run: RunMetrics) -> bool:
 
 
 def within_peak(sides: Sides) -> Found:
-    """Whether every run's model FLOP/s are below its devices' peak, or what is possible: else a figure is wrong."""
+    """Check that every run's model FLOP/s are below its devices' peak, or what is possible: else a figure is wrong."""
     real = [run for run in all_runs(sides) if not run.hardware.simulated]
     if not real:
         return "same", "simulated devices have no peak"
@@ -80,7 +80,7 @@ def within_peak(sides: Sides) -> Found:
 
 
 def within_compiled_bound(sides: Sides) -> Found:
-    """Whether every run's steps took longer than the TPU compiler says that they must, where it was asked."""
+    """Check whether every run's steps took longer than the TPU compiler says that they must, where it was asked."""
     known = {run.name: run.usage for run in all_runs(sides) if run.usage.compiled_share is not None}
     if not known:
         return "same", "the TPU compiler was not asked about these runs"
@@ -116,7 +116,7 @@ def _peak_share(run: RunMetrics) -> float | None:
 
 
 def device_software(kind: str, version_of: Callable[[RunMetrics], str | None], sides: Sides) -> Found:
-    """Whether all runs on real devices of that kind had the same version; others do not have that software at all."""
+    """Check that all runs on real devices of that kind had the same version; others lack that software."""
     using = {owner: [run for run in runs if run.hardware.device_kind == kind] for owner, runs in sides.items()}
     using = {owner: runs for owner, runs in using.items() if runs}
     if not using:
@@ -131,7 +131,7 @@ def device_software(kind: str, version_of: Callable[[RunMetrics], str | None], s
 
 
 def software_environment(sides: Sides) -> Found:
-    """Whether Python and packages come from the same place; where a script ran, whether every package is the same."""
+    """Check that Python and packages come from the same place; where a script ran, that every package is the same."""
     runs = all_runs(sides)
     if not any(run.versions.packages for run in runs):
         return equal(lambda run: run.versions.environment, "differs", sides)
@@ -143,7 +143,7 @@ def software_environment(sides: Sides) -> Found:
 
 
 def host_memory(sides: Sides) -> Found:
-    """Whether the hosts' memories lie within 5 % of each other."""
+    """Check whether the hosts' memories lie within 5 % of each other."""
     sizes = [run.host.host_ram_bytes for run in all_runs(sides)]
     if max(sizes) - min(sizes) <= _MEMORY_ALIKE * max(sizes):
         return "same", f"{max(sizes) / 2**30:.0f} GiB"

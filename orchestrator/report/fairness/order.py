@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from orchestrator.report.fairness.check import Found, Sides, all_runs
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.fairness.values import Found, Sides, all_runs
+from orchestrator.report.run_schema import RunMetrics
 
 _BALANCED = 0.25
 """In turn: of all pairs of a left and a right run, at least this share came in each order; 3 and 3 in strict turns have
@@ -60,12 +60,12 @@ def _overlap(one: Span, other: Span) -> bool:
 
 
 def _side_by_side(a: Sequence[Span], b: Sequence[Span]) -> bool:
-    """Whether each run overlaps with one of the other side."""
+    """Check whether each run overlaps with one of the other side."""
     return all(any(_overlap(one, other) for other in others) for own, others in ((a, b), (b, a)) for one in own)
 
 
 def _at_one_moment(*spans: Sequence[Span]) -> bool:
-    """Whether the runs of each side all overlap with each other."""
+    """Check whether the runs of each side all overlap with each other."""
     return all(_overlap(one, other) for own in spans for one in own for other in own)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.report.fairness.check import Found, Outcome, Sides, all_runs, equal
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.fairness.values import Found, Sides, all_runs, equal
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import CheckOutcome
 
 STREAMED = "streamed"
 WAIT_DECIDES = 0.01
@@ -13,7 +14,7 @@ CALL_AT_LEAST_S = 0.1
 
 
 def input_placement(sides: Sides) -> Found:
-    """Whether all samples lay in device memory, or were streamed to it, on all sides.
+    """Check whether all samples lay in device memory, or were streamed to it, on all sides.
 
     Streaming pays a transfer and a call of the host for each step, resident samples one call for many steps: the ratio
     would be one of input paths. Every device can be streamed to, so nothing excuses it.
@@ -23,7 +24,7 @@ def input_placement(sides: Sides) -> Found:
 
 
 def global_batch(sides: Sides) -> Found:
-    """Whether a step took as many samples; each device's best batch differs by choice, and accuracies decide."""
+    """Check whether a step took as many samples; each device's best batch differs by choice, and accuracies decide."""
     searched = all(run.settings.batch_searched for run in all_runs(sides))
     outcome, detail = equal(lambda run: run.global_batch, "differs", sides, pooled="same" if searched else "differs")
     if outcome == "differs" and searched:
@@ -32,7 +33,7 @@ def global_batch(sides: Sides) -> Found:
 
 
 def steps_per_call(sides: Sides) -> Found:
-    """Whether calls of the host cost each side alike: as many, or so few that they cost nothing to speak of."""
+    """Check whether calls of the host cost each side alike: as many, or so few that they cost nothing to speak of."""
     outcome, detail = equal(lambda run: run.settings.steps_per_call, "differs", sides)
     if outcome == "differs" and all(map(_calls_seldom, all_runs(sides))):
         return "same", f"{detail}; each is a whole epoch, or lasts {CALL_AT_LEAST_S:g} s"
@@ -47,7 +48,7 @@ def _calls_seldom(run: RunMetrics) -> bool:
 
 
 def cache(sides: Sides) -> Found:
-    """Whether streamed samples were kept in the same place; invalid if a device starved, else little depended on it."""
+    """Check that streamed samples were kept in the same place; invalid if a device starved, else it matters little."""
     streaming = {owner: [run for run in runs if run.settings.input == STREAMED] for owner, runs in sides.items()}
     streaming = {owner: runs for owner, runs in streaming.items() if runs}
     if not streaming:
@@ -68,7 +69,7 @@ def _share(waits: list[float | None]) -> str:
 
 
 def xla(sides: Sides) -> Found:
-    """Whether XLA compiled the steps on all sides; invalid where nothing but a choice explains that it did not."""
+    """Check that XLA compiled the steps on all sides; invalid where nothing but a choice explains that it did not."""
     outcome, detail = equal(lambda run: _on_off(run.settings.xla), "invalid", sides)
     if outcome != "invalid":
         return outcome, detail
@@ -84,7 +85,7 @@ def xla(sides: Sides) -> Found:
 
 
 def _switched_off(run: RunMetrics) -> bool:
-    """Whether somebody asked a GPU for no XLA: one that is not asked tries both. Older trainers gave no choice."""
+    """Tell if somebody asked a GPU for no XLA: one that is not asked tries both. Older trainers gave no choice."""
     is_gpu, is_older = "gpu" in (run.hardware.device_kind or ""), run.settings.precision_asked is None
     return is_gpu and not (is_older or run.settings.xla_measured or (run.hardware.replicas or 1) > 1)
 
@@ -94,7 +95,7 @@ def _on_off(value: bool | None) -> str | None:
 
 
 def precision(sides: Sides) -> Found:
-    """Whether it was the same; invalid where different ones were asked for: "auto" takes what a device is good at."""
+    """Check that it was the same; invalid if different ones were asked for: "auto" takes what a device is good at."""
     asked = equal(lambda run: run.settings.precision_asked, "invalid", sides)
     found = equal(_known_precision, "differs", sides)
     if asked[0] == "invalid" and found[0] == "differs":
@@ -107,12 +108,12 @@ def _known_precision(run: RunMetrics) -> str | None:
 
 
 def effective_precision(sides: Sides) -> Found:
-    """Whether products of matrices kept as many bits. What a device computes in is its nature: listed."""
+    """Check whether products of matrices kept as many bits. What a device computes in is its nature: listed."""
     names: dict[int | None, str] = {7: "bfloat16", 10: "TF32 or float16", 16: "two bfloat16", 23: "float32"}
 
     def bits(run: RunMetrics) -> str | None:
         kept = run.settings.mantissa_bits
         return None if kept is None else f"{kept} bits" + (f" ({names[kept]})" if kept in names else "")
 
-    unlike: Outcome = "differs"
+    unlike: CheckOutcome = "differs"
     return equal(bits, unlike, sides)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.output import plain
-from orchestrator.cli.views.text import one_line, span
+from orchestrator.cli.output import one_line, plain
+from orchestrator.cli.views.text import span
 from orchestrator.cli.views.text_charts import bar
 
 EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))

@@ -15,7 +15,8 @@ from orchestrator.domain.accelerators import named_accelerators
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.errors import UsageError
 from orchestrator.planning.compiled_before import compiled_notes
-from orchestrator.report.comparison import Comparison, compare_sources
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.schema import Report
 from orchestrator.report.sources import Source, with_bounds
 from tests.fakes.world import World
 from tests.orchestrator.cli.conftest import Shell
@@ -54,12 +55,12 @@ def source(accelerator: str, kind: str, count: int, *, simulated: bool = False) 
     return Source(accelerator, record.model_copy(update={"parameters": parameters, "data": data}), accelerator)
 
 
-def compared(known: KeptSteps, *, force: bool = False) -> Comparison:
+def compared(known: KeptSteps, *, force: bool = False) -> Report:
     """v3-8 beside a T4, which the TPU compiler knows nothing of."""
     return compare_sources(with_bounds([source("v3-8", "tpu", 8), source("t4", "gpu", 1)], known), force=force)
 
 
-def bound_check(found: Comparison) -> tuple[str, str]:
+def bound_check(found: Report) -> tuple[str, str]:
     [check] = [check for check in found.fairness if check.name == "compiled bound"]
     return check.outcome, check.detail
 

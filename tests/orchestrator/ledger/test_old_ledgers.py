@@ -28,7 +28,7 @@ from orchestrator.ledger.events import (
     VmReady,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.stage_times import stage_times
+from orchestrator.report.sources import stage_times
 from orchestrator.running.recover import teardown_all
 from tests.fakes.world import World
 

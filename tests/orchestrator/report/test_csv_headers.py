@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from orchestrator.report.export import columns_of, tables, write_csv
-from orchestrator.report.report import make_report
-from orchestrator.report.sources import Source
-from orchestrator.report.workers import others_of
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import columns_of, csv_tables, write_csv
+from orchestrator.report.sources import Source, others_of
 from tests.orchestrator.report.test_report import source
 from tests.orchestrator.report.test_workers import slice_records
 from tests.orchestrator.report.whole_runs import as_sources, draw, make_case
@@ -21,7 +20,7 @@ MAY_BE_EMPTY = {"epochs", "pairings", "end_to_end", "break_even", "stages", "wor
 
 def test_a_table_without_rows_can_be_read(tmp_path: Path) -> None:
     """A program that reads all of them needs no exception for a report without slices or pairings."""
-    written = write_csv(make_report([source("r-a", "t4", workload="of-my-own")]), tmp_path)
+    written = write_csv(compare_sources([source("r-a", "t4", workload="of-my-own")]), tmp_path)
     read = {path.stem: pd.read_csv(path) for path in written}
     assert {name for name, table in read.items() if table.empty} >= {"pairings", "stages", "workers", "published"}
     assert {"run", "worker", "is_straggler"} <= set(read["workers"].columns)
@@ -35,8 +34,8 @@ def test_the_header_is_the_same_with_rows_and_without(tmp_path: Path) -> None:
     write_record(tmp_path / "worker-1/record.json", records[1])
     rng = np.random.default_rng(1)
     case = make_case(rng, "different")
-    of_slice = make_report([Source(str(path), records[0], "v4-16", others=others_of(path, records[0]))])
-    of_pair = make_report(as_sources(draw(case.left, 3, rng), draw(case.right, 3, rng)))
-    seen = {name: list(rows[0]) for each in (of_slice, of_pair) for name, rows in tables(each).items() if rows}
+    of_slice = compare_sources([Source(str(path), records[0], "v4-16", others=others_of(path, records[0]))])
+    of_pair = compare_sources(as_sources(draw(case.left, 3, rng), draw(case.right, 3, rng)))
+    seen = {name: list(rows[0]) for each in (of_slice, of_pair) for name, rows in csv_tables(each).items() if rows}
     assert set(seen) >= MAY_BE_EMPTY
     assert {name: columns_of(name) for name in MAY_BE_EMPTY} == {name: seen[name] for name in MAY_BE_EMPTY}

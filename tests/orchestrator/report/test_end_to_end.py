@@ -14,13 +14,11 @@ import pytest
 
 from orchestrator.domain.runs import Stage
 from orchestrator.domain.statistics import Outlay, break_even
-from orchestrator.report.comparison import compare_sources
-from orchestrator.report.end_to_end import EndToEnd, Figure
-from orchestrator.report.headline import headlines
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.sentences import headlines, ratio_text, samples_text
+from orchestrator.report.run_schema import StageTime
+from orchestrator.report.schema import EndToEnd, Figure, Pairing
 from orchestrator.report.sources import Source
-from orchestrator.report.stage_times import StageTime
-from orchestrator.report.verdict import Pairing
-from orchestrator.report.wording import ratio_text, samples_text
 from tests.orchestrator.report.whole_runs import TARGET, as_sources, make_case, truth
 from tests.records import START, make_epoch, make_record
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import compare_sources
-from orchestrator.report.export import as_csv
-from orchestrator.report.export import tables as csv_tables
-from orchestrator.report.fairness import Check, summary
-from orchestrator.report.page import render_page
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import as_csv
+from orchestrator.report.render.export import csv_tables as csv_tables
+from orchestrator.report.render.page import render_page
+from orchestrator.report.render.sentences import fairness_line
+from orchestrator.report.render.tables import sheets
+from orchestrator.report.schema import Check
 from orchestrator.report.sources import Source
-from orchestrator.report.tables import sheets
 from tests.orchestrator.report.test_page import ORIGIN
 from tests.orchestrator.report.test_report import repeats, source
 from tests.records import make_record
@@ -60,7 +60,7 @@ def test_a_terminal_gets_one_line() -> None:
         changed(other, "parameters", mantissa_bits=None, optimizer="sgd"), "software", environment="y" * 240
     )
     found = compare_sources([one, other], force=True).fairness
-    assert summary(found) == (
+    assert fairness_line(found) == (
         f"{len(found) - 4} of {len(found)} checks same, the runs side by side; invalid: optimizer; "
         "differs: software environment (t4 the machine's Python, packages of constraints 0a1b2c3d, v3-8 "
         f"{'y' * 135}…), "
@@ -145,7 +145,7 @@ def test_one_invalid_cell_refuses_no_sweep() -> None:
     assert "; differs: t4 97.00%, v3-8 93.00%: " in line.detail
     with pytest.raises(UsageError, match="test accuracy: t4"):
         compare_sources(runs[4:])
-    report = make_report(runs)
+    report = compare_sources(runs)
     assert {run.accuracy.target_accuracy for run in report.runs} == {0.93}  # what the failed cell reached is no target
     assert "not counted: r-t4-512-0, r-t4-512-1, r-v3-8-512-0, r-v3-8-512-1" in report.target
     assert "v3-8 over t4, batch 512 (invalid): 1.98 [" in render_page(report, ORIGIN, "0.1.0")
@@ -222,7 +222,7 @@ def test_regressions_are_judged_by_their_test_losses(losses: tuple[tuple[float, 
 
 def test_a_regression_shows_its_loss_and_metrics_and_no_accuracy() -> None:
     """In the table of results; what no run has takes no column and no line."""
-    report = make_report([regression("t4", 0, 0.25), regression("v3-8", 0, 0.36)])
+    report = compare_sources([regression("t4", 0, 0.25), regression("v3-8", 0, 0.36)])
     sheet = sheets(report)[2]
     assert sheet.columns[-6:-4] == ("RootMeanSquaredError", "test loss")
     assert [row[-6:-4] for row in sheet.rows] == [("0.500", "0.250"), ("0.600", "0.360")]
@@ -262,7 +262,7 @@ def test_values_come_before_the_pairing_that_has_them_and_are_all_in_the_one_lin
     runs = [source("r-a", "l4"), source("r-b", "v3-8"), source("r-c", "t4")]
     runs[1] = changed(runs[1], "parameters", learning_rate=0.25)
     found = compare_sources(runs, force=True).fairness
-    said = summary(found)
+    said = fairness_line(found)
     [line] = [check.detail for check in found if check.name == "learning rate"]
     assert f"learning rate ({line})" in said
     pieces = line.split("; ")

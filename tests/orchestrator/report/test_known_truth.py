@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from orchestrator.report.comparison import compare_sources
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.schema import Pairing
 from orchestrator.report.sources import Source
-from orchestrator.report.verdict import Pairing
 from tests.orchestrator.report.synthetic_runs import Case, make_case
 
 SWEEPS = 200

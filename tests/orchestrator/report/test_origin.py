@@ -11,8 +11,8 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.quote import make_attempt, quote_for
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.origin import origin
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.origin import origin
 from orchestrator.report.sources import sources_named
 from tests.orchestrator.cli.sample_ledger import CREDIT, DAY, fill
 from tests.records import make_record, write_record
@@ -28,7 +28,7 @@ def test_each_machine_that_a_run_had_is_listed_and_an_engine_is_no_other_machine
         ledger.admit_attempt(run.id, lambda _: second, CREDIT)
         software = make_record().software.model_copy(update={"engine": "jax", "jax": "0.10.2"})
         write_record(tmp_path / "r-aaaaaa" / "record.json", make_record("r-aaaaaa", software=software))
-        machines = origin(make_report(sources_named(["r-aaaaaa"], ledger)), ledger).machines
+        machines = origin(compare_sources(sources_named(["r-aaaaaa"], ledger)), ledger).machines
     rows = [dict(zip(machines.columns, row, strict=True)) for row in machines.rows]
     assert {(row["accelerator"], row["title"]) for row in rows} == {("v3-8 jax", accelerator("v3-8").title)}
     assert [(row["zone"], row["USD/h"]) for row in rows] == [

@@ -17,17 +17,16 @@ from markupsafe import escape
 from orchestrator.domain.runs import Stage
 from orchestrator.domain.statistics import centre
 from orchestrator.errors import UsageError
-from orchestrator.report.export import as_csv, tables, write_files
-from orchestrator.report.origin import Origin
-from orchestrator.report.page import MOST_CARDS, drawn, render_page
-from orchestrator.report.plots.plot_data import plot_data, told_apart
-from orchestrator.report.plots.svg import PALETTE
-from orchestrator.report.report import Report, make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import as_csv, as_markdown, csv_tables, write_files
+from orchestrator.report.render.origin import Origin
+from orchestrator.report.render.page import MOST_CARDS, drawn, render_page
+from orchestrator.report.render.plots.plot_data import plot_data, told_apart
+from orchestrator.report.render.plots.svg import PALETTE
+from orchestrator.report.render.tables import Sheet, all_sheets
+from orchestrator.report.run_schema import StageTime
+from orchestrator.report.schema import Report
 from orchestrator.report.sources import Source
-from orchestrator.report.stage_times import StageTime
-from orchestrator.report.tables import all_sheets
-from orchestrator.report.tables.markdown import as_markdown
-from orchestrator.report.tables.sheet import Sheet
 from tests.records import make_record
 
 pytestmark = pytest.mark.slow  # each test draws a page
@@ -101,7 +100,7 @@ def sweep() -> tuple[Report, str]:
         for batch in (256, 512)
         for seed in (0, 1)
     ]
-    report = make_report(runs)
+    report = compare_sources(runs)
     return report, render_page(report, ORIGIN, "0.1.0")
 
 
@@ -170,7 +169,7 @@ def test_the_key_of_epochs_has_the_colours_of_the_bars() -> None:
 def test_from_the_seventh_on_colours_repeat_and_markers_tell_them_apart() -> None:
     """An engine on an accelerator is one of them."""
     names = [f"accelerator-{number}" for number in range(len(PALETTE) + 1)]
-    report = make_report([source(f"r-{name}", name) for name in names])
+    report = compare_sources([source(f"r-{name}", name) for name in names])
     [data] = plot_data(report)
     looks = [(data.style.colour(name), data.style.marker(name)) for name in names]
     assert (len({colour for colour, _ in looks}), len(set(looks))) == (len(PALETTE), len(names))
@@ -181,7 +180,7 @@ def test_a_wide_interval_is_cut_and_squashes_no_bar() -> None:
     runs = [source(f"r-{name}-{s}", name, seed=s, epoch_s=(9, f, f)) for name, s, f in (
         ("v3-8", 0, 2.0), ("v3-8", 1, 2.1), ("t4", 0, 2.0), ("t4", 1, 6.0),
     )]  # fmt: skip
-    report = make_report(runs)
+    report = compare_sources(runs)
     assert max(group.sample_interval[1] / group.sample_s for group in report.groups if group.sample_interval) > 50
     page = Page(render_page(report, ORIGIN, "0.1.0"))
     ticks = [float(each.replace(",", "")) for each in page.drawn if re.fullmatch(r"[\d,]+(\.\d+)?", each)]
@@ -205,19 +204,19 @@ def test_page_csv_and_json_hold_the_same_figures() -> None:
     """Each from the other: the page's cell is the rounded CSV value, the CSV's is the JSON's."""
     report, text = sweep()
     page, said = Page(text), report.model_dump()
-    rows = list(csv.DictReader(io.StringIO(as_csv(tables(report)["runs"]))))
+    rows = list(csv.DictReader(io.StringIO(as_csv(csv_tables(report)["runs"]))))
     assert [row["run"] for row in rows] == [run["run"] for run in said["runs"]]
     for row, run in zip(rows, said["runs"], strict=True):
         assert float(row["steady_epoch_s"]) == run["steady_epoch_s"]
         assert float(row["samples_per_usd"]) == run["samples_per_usd"]
         assert f"{float(row['sample_s']) * 1e6:,.0f}" in page.cells
         assert f"{float(row['target_s']):.1f}" in page.cells
-    epochs = list(csv.DictReader(io.StringIO(as_csv(tables(report)["epochs"]))))
+    epochs = list(csv.DictReader(io.StringIO(as_csv(csv_tables(report)["epochs"]))))
     assert [float(row["at_s"]) for row in epochs] == [point["at_s"] for run in said["runs"] for point in run["curve"]]
-    pairs = list(csv.DictReader(io.StringIO(as_csv(tables(report)["pairings"]))))
+    pairs = list(csv.DictReader(io.StringIO(as_csv(csv_tables(report)["pairings"]))))
     assert [row["sentence"] for row in pairs] == [pair.sentence for pair in report.pairings]
     assert float(pairs[0]["interval_low"]) == report.pairings[0].interval[0]  # type: ignore[index]
-    assert len(tables(report)["fairness"]) == len(report.fairness)
+    assert len(csv_tables(report)["fairness"]) == len(report.fairness)
 
 
 def test_a_million_samples_cost_the_same_in_table_and_bars() -> None:
@@ -245,17 +244,17 @@ def test_the_target_is_by_default_what_all_succeeded_runs_reach() -> None:
     better = make_record("r-b", kind="gpu", count=1)
     epochs = [each.model_copy(update={"test_accuracy": each.test_accuracy + 0.015}) for each in better.epochs]
     runs = [source("r-a", "v3-8"), Source("/r-b", better.model_copy(update={"epochs": tuple(epochs)}), "t4")]
-    slow, fast = make_report(runs).runs
+    slow, fast = compare_sources(runs).runs
     assert slow.accuracy.target_accuracy == fast.accuracy.target_accuracy == 0.94
     assert (slow.accuracy.target_epoch, fast.accuracy.target_epoch) == (4, 3)
     # Epoch 4 begins 30 s after the first step, takes 3 s, its evaluation 0.25 s; $3.60 an hour is $0.001 a second.
     assert (slow.accuracy.target_s, slow.accuracy.target_usd) == pytest.approx((33.25, Decimal("0.03325")))
     # It had 93.5 % after 12.25 s and 94.5 % after 22.75 s.
     assert (fast.accuracy.target_s, fast.accuracy.target_usd) == (pytest.approx(17.5), None)
-    [never, reached] = make_report(runs, target_accuracy=0.95).runs
+    [never, reached] = compare_sources(runs, target_accuracy=0.95).runs
     assert (never.accuracy.target_accuracy, never.accuracy.target_s, reached.accuracy.target_epoch) == (0.95, None, 4)
     with pytest.raises(UsageError, match="--target: 97 is not a share"):
-        make_report(runs, target_accuracy=97)
+        compare_sources(runs, target_accuracy=97)
 
 
 def test_what_others_published_is_beside_ours_and_in_no_statistic() -> None:
@@ -274,13 +273,13 @@ def test_what_others_published_is_beside_ours_and_in_no_statistic() -> None:
     assert "GPU, batch 256 (published, W3)" not in Page(text).drawn, "ours take 20 and 40 times as long"
     assert "What others published is more than 10 times off: in the tables." in text
     quick = [source("r-a", "v3-8", epoch_s=(9, 0.1, 0.1)), source("r-b", "t4", epoch_s=(9, 0.2, 0.2))]
-    assert "GPU, batch 256 (published, W3)" in Page(render_page(make_report(quick), ORIGIN, "0.1.0")).drawn
+    assert "GPU, batch 256 (published, W3)" in Page(render_page(compare_sources(quick), ORIGIN, "0.1.0")).drawn
 
 
 def test_published_figures_of_another_network_are_in_their_own_table_alone() -> None:
     """cats-vs-dogs' layers are ours: 454 s and 94 s stand in the table that says so, in no grid and no plot."""
     runs = [source(f"r-{n}", "t4", workload="cats-vs-dogs", batch=batch) for n, batch in enumerate((128, 256))]
-    report = make_report(runs)
+    report = compare_sources(runs)
     by_title = {sheet.title.split(",")[0]: sheet for sheet in all_sheets(report)}
     published = by_title["Published for the same workloads"]
     where = published.columns.index("network")
@@ -306,9 +305,9 @@ def test_failed_and_lonely_runs_have_a_page_too() -> None:
     """Without a steady epoch, without an epoch, without ledger: what is known is shown, nothing fails."""
     lost = make_record("r-c", status="failed", epoch_s=(6.0,)).model_copy(update={"epochs": ()})
     runs = [source("r-a", "v3-8", status="failed"), source("r-b", "t4", epoch_s=(6.0,)), Source("/c.json", lost)]
-    page = Page(render_page(make_report(runs, force=True), ORIGIN, "0.1.0"))
+    page = Page(render_page(compare_sources(runs, force=True), ORIGIN, "0.1.0"))
     assert {"r-a", "r-b", "r-c", "failed"} <= set(page.cells)
-    alone = render_page(make_report([Source("/only.json", make_record("r-z"))]), ORIGIN, "0.1.0")
+    alone = render_page(compare_sources([Source("/only.json", make_record("r-z"))]), ORIGIN, "0.1.0")
     assert "r-z" in Page(alone).cells
     assert "speeds mean nothing" not in alone
 
@@ -320,7 +319,7 @@ def many() -> tuple[Report, str]:
         source(f"r-{number:03}", f"accelerator-{number % 7}", batch=2 ** (3 + number % 5), epoch_s=(9, 2.0, 2.1))
         for number in range(105)
     ]
-    report = make_report(runs)
+    report = compare_sources(runs)
     return report, render_page(report, ORIGIN, "0.1.0")
 
 
@@ -338,7 +337,7 @@ def test_plots_overwrite_none_and_those_left_out_are_named(tmp_path: Path) -> No
     long = "a-workload-" + "of-the-same-name-" * 4
     named = [f"{long}one", f"{long}two", "b", "c", "left-out"]
     runs = [source(f"r-{number}", "t4", workload=name, epoch_s=(6.0,)) for number, name in enumerate(named)]
-    report = make_report(runs, force=True)
+    report = compare_sources(runs, force=True)
     [said] = write_files(report, ORIGIN, {"html": None, "csv": None, "svg": tmp_path / "plots", "png": None})
     plots = sorted(path.stem for path in (tmp_path / "plots").iterdir())
     assert said == f"{len(plots)} plots into {tmp_path}/plots; not drawn, as they would be too many: left-out"

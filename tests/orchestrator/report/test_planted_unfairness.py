@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import compare_sources
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
 from orchestrator.report.sources import Source
 from tests.records import START, make_record
 from trainer.record.record import Record, load_record
@@ -363,7 +362,7 @@ def test_launches_that_asked_for_something_else_are_told_apart(change: Change, w
         replace(run(name, 2 * launch + number, each), experiment=f"e-{launch}")
         for launch, each in enumerate(launches) for name in ("t4", "v3-8") for number in range(2)
     ]  # fmt: skip
-    report = make_report(sources)
+    report = compare_sources(sources)
     assert [(pair.runs, len(pair.variant)) for pair in report.pairings] == [((2, 2), 1), ((2, 2), 1)]
     assert [words in pair.variant and words in pair.sentence for pair in report.pairings].count(True) == 1
     assert [(len(group.runs), words in group.variant) for group in report.groups].count((2, True)) == 2

@@ -11,12 +11,12 @@ import pytest
 
 from orchestrator.cli.output import print_json
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Comparison, compare_sources
-from orchestrator.report.run_metrics import run_metrics
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.metrics import run_metrics
+from orchestrator.report.render.sentences import epoch_usd
+from orchestrator.report.render.tables import sheets
+from orchestrator.report.schema import SIMULATED, Report
 from orchestrator.report.sources import Source
-from orchestrator.report.tables import sheets
-from orchestrator.report.verdict import SIMULATED
-from orchestrator.report.wording import epoch_usd
 from tests.records import SAMPLES, make_record
 
 ONE_EACH = "one run each: no interval, so this is an observation, not a verdict"
@@ -31,14 +31,14 @@ def source(run: str, accelerator: str, **record: Any) -> Source:
     return Source(f"/{run}", made, accelerator, Decimal(2), Decimal("3.60"))
 
 
-def compared(*sources: Source, **options: Any) -> Comparison:
+def compared(*sources: Source, **options: Any) -> Report:
     return compare_sources(sources, **options)
 
 
 def test_figures_are_those_of_the_steady_epochs() -> None:
     """The first epoch is in none of them; an epoch costs the hourly rate for its time."""
     found = run_metrics(source("r-a", "v3-8", epoch_s=(60.0, 2.0, 3.0, 2.5)), "r-a")
-    assert (found.steady_epoch_s, found.times.steady.steady_epochs) == (2.5, 3)
+    assert (found.compared_epoch_s, found.times.steady.steady_epochs) == (2.5, 3)
     assert found.speed.sample_s == 2.5 / SAMPLES
     assert found.speed.samples_per_s == SAMPLES / 2.5
     assert found.speed.input_wait_share == pytest.approx(0.05)
@@ -51,7 +51,7 @@ def test_one_epoch_has_no_steady_figure_and_is_not_paired() -> None:
     """Null, never the first epoch in disguise."""
     found = compared(source("r-a", "v3-8", epoch_s=(6.0,)), source("r-b", "t4"))
     one = found.runs[0]
-    assert (one.steady_epoch_s, one.speed.sample_s, one.speed.samples_per_s, one.money.usd_per_steady_epoch) == (
+    assert (one.compared_epoch_s, one.speed.sample_s, one.speed.samples_per_s, one.money.usd_per_steady_epoch) == (
         None,
         None,
         None,
@@ -67,7 +67,7 @@ def test_epochs_that_waited_for_no_device_are_observed_and_not_paired() -> None:
     loose = tuple(epoch.model_copy(update={"synchronised": False, "steady": False}) for epoch in seen.epochs)
     script = Source("/r-a", seen.model_copy(update={"epochs": loose}), "t4")
     found = compared(script, source("r-b", "v3-8"))
-    assert (found.pairings, found.runs[0].steady_epoch_s) == ((), None)
+    assert (found.pairings, found.runs[0].compared_epoch_s) == ((), None)
     assert [point.wall_s for point in found.runs[0].curve] == [6.0, 2.0, 2.5, 3.0]
     assert found.notes[0].startswith("r-a (t4) did not wait for the device at the end of its epochs")
 
@@ -212,7 +212,7 @@ def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
     shifted = source("r-c", "t4", epoch_s=(9, *[2.0] * 12, *[2.2] * 7))
     slow = source("r-d", "t4", epoch_s=(9, 4.0, 4.0))
     found = compared(drifting, stalled, shifted, slow)
-    assert [run.steady_epoch_s for run in found.runs] == [2.0, 2.0, 2.0, 4.0]
+    assert [run.compared_epoch_s for run in found.runs] == [2.0, 2.0, 2.0, 4.0]
     assert [run.times.steady.steady_epochs for run in found.runs] == [4, 5, 19, 2]
     assert found.notes[:-1] == (
         "leading epochs that still drifted, excluded: r-a 2",

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.report.comparison import compare_sources
+from orchestrator.report.compare import compare_sources
 from tests.orchestrator.report.test_planted_unfairness import Change, both, moved, of, run, side, without
 from tests.records import SAMPLES
 from trainer.record.record import Record

@@ -13,7 +13,7 @@ from orchestrator.domain.quote import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Stage
 from orchestrator.ledger.events import Event, Happening, Note, StageDone
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.stage_times import stage_times
+from orchestrator.report.sources import stage_times
 from tests.orchestrator.cli.sample_ledger import fill
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.report.comparison import compare_sources
-from orchestrator.report.export import tables
-from orchestrator.report.report import make_report
-from orchestrator.report.sources import Source
-from orchestrator.report.tables import all_sheets
-from orchestrator.report.workers import others_of, stragglers, worker_timings
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.export import csv_tables
+from orchestrator.report.render.sentences import on_workers
+from orchestrator.report.render.tables import all_sheets
+from orchestrator.report.sources import Source, others_of
+from orchestrator.report.workers import worker_timings
 from tests.records import make_epoch, make_record, write_record
 from trainer.record.record import Record
 from trainer.record.schema import Device
@@ -50,7 +50,7 @@ def test_a_worker_that_waits_longer_than_the_others_is_a_straggler() -> None:
     assert timing.epochs == 4
     assert timing.excess_interval is not None
     assert 0.1 < timing.excess_interval[0] < 0.2 < timing.excess_interval[1]
-    [sentence] = stragglers(worker_timings(records[0], records[1:]))
+    [sentence] = on_workers(worker_timings(records[0], records[1:]), ())
     assert sentence.startswith("worker 2 is a straggler: it waits 0.2 s longer for input in an epoch of 2 s")
 
 
@@ -116,14 +116,14 @@ def test_a_slices_samples_count_once_and_its_workers_are_in_page_and_tables(tmp_
         Source(str(path), records[0], "v4-16", others=others_of(path, records[0])),
         Source("b", alone, "t4"),
     ]
-    report = make_report(sources, force=True)
+    report = compare_sources(sources, force=True)
     run = next(run for run in report.runs if run.run == "r-aaaaaa")
     assert run.speed.samples_per_s == pytest.approx(records[0].epochs[1].samples / EPOCH_S)
     assert compare_sources(sources[:1]).runs[0].speed == run.speed
     [sheet] = [sheet for sheet in all_sheets(report) if sheet.title == "Workers, in seconds"]
     assert [row[:2] for row in sheet.rows] == [("r-aaaaaa", "0"), ("r-aaaaaa", "1")]
     assert [row[-1] for row in sheet.rows] == ["no", "yes"]
-    assert [row["is_straggler"] for row in tables(report)["workers"]] == [False, True]
+    assert [row["is_straggler"] for row in csv_tables(report)["workers"]] == [False, True]
     assert any("r-aaaaaa (v4-16): worker 1 is a straggler" in note for note in report.notes)
 
 

@@ -11,8 +11,8 @@ from functools import cache, cached_property
 import numpy as np
 
 from orchestrator.domain.runs import Stage
+from orchestrator.report.run_schema import StageTime
 from orchestrator.report.sources import Source
-from orchestrator.report.stage_times import StageTime
 from tests.records import SAMPLES, START, make_epoch, make_record
 from trainer.record.record import Record
 

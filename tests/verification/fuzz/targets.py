@@ -30,8 +30,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.open_runs import find_open_runs
 from orchestrator.money.guard import money_view, stated_credit
 from orchestrator.money.live_prices import FILE_NAME, read_live
-from orchestrator.report.page import render_page
-from orchestrator.report.report import make_report
+from orchestrator.report.compare import compare_sources
+from orchestrator.report.render.page import render_page
 from orchestrator.report.sources import Source
 from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
@@ -114,7 +114,7 @@ def record(_room: Room) -> Iterator[Check]:
         found = load_record(raw)
         if rng.random() < 0.02:  # it takes a hundred times as long as reading
             source = Source("/one", found, "v3-8", Decimal(2), Decimal(1), None, "", 0, ())
-            page = render_page(make_report([source, other], force=True), ORIGIN, "1")
+            page = render_page(compare_sources([source, other], force=True), ORIGIN, "1")
             assert TAG not in page, "a tag of a record is in the page"
             assert plain(page) == page.replace("\r", "\n"), "a control character of a record is in the page"
 

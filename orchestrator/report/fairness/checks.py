@@ -1,12 +1,16 @@
-"""Every check by name: docs/comparing.md has the same table, with the reasons."""
+"""Every check of fairness by name, and what they find in a report; docs/comparing.md has the reasons.
+
+Each pairing is checked by itself; what makes one invalid is marked, or refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
+from orchestrator.errors import UsageError
 from orchestrator.report.fairness.accuracy import same_accuracy
-from orchestrator.report.fairness.check import UNKNOWN, Check, Found, Outcome, Sides, all_runs, equal, listed
 from orchestrator.report.fairness.machines import (
     device_software,
     device_used,
@@ -26,18 +30,98 @@ from orchestrator.report.fairness.settings import (
     steps_per_call,
     xla,
 )
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.fairness.values import UNKNOWN, Found, Sides, all_runs, equal, listed
+from orchestrator.report.matching import Match
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Check, CheckOutcome
 
 SIMULATED_OR_REAL, DEVICE, ACCURACY = "simulated or real", "device really used", "test accuracy"
 LEARNING_RATE, ORDER = "learning rate", "order of the runs"
+_GRAVITY: tuple[CheckOutcome, ...] = ("invalid", "differs", "unknown", "same")
 
 
-def run_checks(sides: Sides) -> tuple[Check, ...]:
+def check_fairness(
+    runs: Sequence[RunMetrics], paired: Sequence[RunMetrics], matches: Sequence[Match]
+) -> tuple[tuple[Check, ...], tuple[Match, ...]]:
+    """The checks of a report, one line each, and its matches with what makes them invalid.
+
+    `runs`: all of the report; `paired`: those that matches were looked for among.
+    """
+    of_each = [_run_checks({side[0].accelerator: side for side in (match.left, match.right)}) for match in matches]
+    merged = _merged(matches, of_each) if matches else _unpaired(paired or runs)
+    # Of all runs, unpaired ones too: simulated ones do not stand beside real ones.
+    first = _one_check(SIMULATED_OR_REAL, {"": runs})
+    marked = [
+        replace(match, invalid=tuple(check.name for check in checks if check.outcome == "invalid"))
+        for match, checks in zip(matches, of_each, strict=True)
+    ]
+    return (first, *merged[1:]), tuple(marked)
+
+
+def refuse_invalid(checks: Sequence[Check], matches: Sequence[Match]) -> None:
+    """Raises UsageError where no pairing means anything, or real runs stand beside simulated ones.
+
+    One invalid pairing among sound ones is marked, and refuses nothing.
+    """
+    if checks[0].outcome != "invalid" and not all(match.invalid for match in matches):
+        return
+    invalid = [f"{check.name}: {check.detail}" for check in checks if check.outcome == "invalid"]
+    if invalid:
+        raise UsageError(
+            f"these runs cannot be compared; {'; '.join(invalid)}",
+            "leave out the runs that do not belong, or add --force to see all of them side by side all the same",
+        )
+
+
+def _unpaired(runs: Sequence[RunMetrics]) -> tuple[Check, ...]:
+    """The checks of runs of which no two can be paired. Those of one accelerator may differ: a sweep has to."""
+    names = dict.fromkeys(run.accelerator for run in runs)
+    sides = {name: [run for run in runs if run.accelerator == name] for name in names}
+    if len(sides) > 1:
+        return _run_checks(sides)
+    return tuple(
+        check.model_copy(update={"outcome": "differs"})
+        if check.outcome == "invalid" and check.name != DEVICE
+        else check
+        for check in _run_checks({run.name: [run] for run in runs})
+    )
+
+
+def _merged(matches: Sequence[Match], of_each: Sequence[Sequence[Check]]) -> tuple[Check, ...]:
+    """One line a check for a report of several pairings: its gravest outcome, then the others that are not same.
+
+    Each is listed with its pairing behind it, where not all of them have the same: `l4 0.003, t4 0.01 (l4 and t4)`.
+    """
+    titles = _names_of(matches)
+    lines = []
+    for alike in zip(*of_each, strict=True):
+        found = sorted(zip(titles, alike, strict=True), key=lambda one: _GRAVITY.index(one[1].outcome))
+        outcome = found[0][1].outcome
+        details = list(dict.fromkeys(check.detail for _, check in found))
+        if outcome != "same" and len({(check.outcome, check.detail) for _, check in found}) > 1:
+            details = [
+                f"{'' if check.outcome == outcome else f'{check.outcome}: '}{check.detail} ({title})"
+                for title, check in found
+                if check.outcome != "same"
+            ]
+        lines.append(Check(name=alike[0].name, outcome=outcome, detail="; ".join(details)))
+    return tuple(lines)
+
+
+def _names_of(matches: Sequence[Match]) -> list[str]:
+    """What tells each from the others: no workload, batch or accelerators that all of them share."""
+    works, sides = [match.title for match in matches], [match.accelerators for match in matches]
+    if len(set(works)) == 1:
+        return sides
+    return works if len(set(sides)) == 1 else [f"{work}, {side}" for work, side in zip(works, sides, strict=True)]
+
+
+def _run_checks(sides: Sides) -> tuple[Check, ...]:
     """All checks of these sides, in the order in which they are shown."""
-    return tuple(one_check(name, sides) for name in _CHECKS)
+    return tuple(_one_check(name, sides) for name in _CHECKS)
 
 
-def one_check(name: str, sides: Sides) -> Check:
+def _one_check(name: str, sides: Sides) -> Check:
     """The check of that name."""
     outcome, detail = _CHECKS[name](sides)
     return Check(name=name, outcome=outcome, detail=detail)
@@ -76,7 +160,7 @@ def _of(engines: tuple[str, ...], version_of: Callable[[RunMetrics], str | None]
 
 
 def _engine(sides: Sides) -> Found:
-    """Whether one engine trained all; engines are compared on one accelerator, where nothing else differs.
+    """Check whether one engine trained all; engines are compared on one accelerator, where nothing else differs.
 
     What was rented is one; a record from elsewhere says "gpu x1" of any GPU, and is one only with the same model.
     """
@@ -92,7 +176,7 @@ def _engine(sides: Sides) -> Found:
 
 
 def _jax(sides: Sides) -> Found:
-    """Whether all that JAX trained was trained with one version: its compiler is of that version, too."""
+    """Check whether all that JAX trained was trained with one version: its compiler is of that version, too."""
     using = {name: [run for run in runs if run.settings.engine == "jax"] for name, runs in sides.items()}
     using = {name: runs for name, runs in using.items() if runs}
     return equal(lambda run: run.versions.jax, "invalid", using) if using else ("same", "not used")
@@ -102,7 +186,7 @@ def _short(fingerprint: str | None) -> str | None:
     return fingerprint and fingerprint[:12]
 
 
-def _check(unlike: Outcome, value_of: Callable[[RunMetrics], object]) -> Callable[[Sides], Found]:
+def _check(unlike: CheckOutcome, value_of: Callable[[RunMetrics], object]) -> Callable[[Sides], Found]:
     return partial(equal, value_of, unlike)
 
 

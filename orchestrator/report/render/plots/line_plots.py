@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from orchestrator.domain.published import Published
-from orchestrator.report.learning_curve import CurvePoint
-from orchestrator.report.plots.plot_data import PlotData, as_float, few, near, short
-from orchestrator.report.plots.svg import INK, LINES, MARKERS, PLAIN, ROOM_IN, Drawing, Plot, plain_axis
-from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.render.plots.plot_data import PlotData, as_float, few, near, short
+from orchestrator.report.render.plots.svg import INK, LINES, MARKERS, PLAIN, ROOM_IN, Drawing, Plot, plain_axis
+from orchestrator.report.run_schema import CurvePoint, RunMetrics
+from orchestrator.report.schema import Group
 
 MOST_CURVES = 24
 """More runs than this, and one curve stands for each group."""
@@ -34,7 +33,7 @@ _FIRST = ("Test accuracy", "time")
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """One line of a plot; a hollow one was published by others."""
 
     label: str
@@ -93,14 +92,16 @@ def _curve(
     run: RunMetrics,
     x_of: Callable[[CurvePoint], float | None],
     y_of: Callable[[CurvePoint], float | None],
-) -> Line:
+) -> PlotLine:
     found = ((x_of(point), y_of(point)) for point in run.curve)
     points = tuple((x, y) for x, y in found if x is not None and y is not None)
     style = data.style
-    return Line(style.label(run), points, style.colour(run.accelerator), style.marker(run.accelerator), style.line(run))
+    return PlotLine(
+        style.label(run), points, style.colour(run.accelerator), style.marker(run.accelerator), style.line(run)
+    )
 
 
-def _our_lines(data: PlotData, along: str, apart: str, figure: Callable[[Group], float]) -> list[Line]:
+def _our_lines(data: PlotData, along: str, apart: str, figure: Callable[[Group], float]) -> list[PlotLine]:
     """A line for each accelerator and, where there are several, each size `apart` and variant, through the sizes
     `along`."""
     style = data.style
@@ -113,30 +114,30 @@ def _our_lines(data: PlotData, along: str, apart: str, figure: Callable[[Group],
         size, variant = other
         label = ", ".join((style.name(name) + style.settings(**{apart: size}), *variant))
         lines.append(
-            Line(label, points, style.colour(name), style.marker(name), LINES[others.index(other) % len(LINES)])
+            PlotLine(label, points, style.colour(name), style.marker(name), LINES[others.index(other) % len(LINES)])
         )
     return lines
 
 
-def _published_lines(published: Sequence[Published], ours: Sequence[float]) -> list[Line]:
+def _published_lines(published: Sequence[Published], ours: Sequence[float]) -> list[PlotLine]:
     lines, known = [], [(each, each.sample_us) for each in published if each.global_batch and each.sample_us]
     close = near(known, ours)
     for index, name in enumerate(dict.fromkeys(each.accelerator for each, _ in close)):
         points = tuple((float(each.global_batch or 0), us) for each, us in close if each.accelerator == name)
         marker = MARKERS[-1 - index % len(MARKERS)]
-        lines.append(Line(f"{name} (published)", points, INK, marker, "--", hollow=True))
+        lines.append(PlotLine(f"{name} (published)", points, INK, marker, "--", hollow=True))
     return [line for line in lines if line.points]
 
 
 def _sizes_plot(
-    data: PlotData, name: str, title: str, caption: str, axes: tuple[Axis, Axis], lines: Sequence[Line]
+    data: PlotData, name: str, title: str, caption: str, axes: tuple[Axis, Axis], lines: Sequence[PlotLine]
 ) -> Plot:
     lines = [line for line in lines if line.points]
     words = (f"{line.label}: " + ", ".join(f"{x:,.0f}: {short(y)}" for x, y in sorted(line.points)) for line in lines)
     return Plot(title, caption, _draw(data, name, f"{title}, {axes[1].label}. {'; '.join(words)}", axes, lines))
 
 
-def _draw(data: PlotData, name: str, alt: str, labels: tuple[Axis, Axis], lines: Sequence[Line]) -> Drawing:
+def _draw(data: PlotData, name: str, alt: str, labels: tuple[Axis, Axis], lines: Sequence[PlotLine]) -> Drawing:
     """With a legend beneath, and room for as many lines of it as the labels need."""
     entries = list(dict.fromkeys(line.label for line in lines))
     columns = 2 if len(entries) > 1 and max(map(len, entries)) <= 22 else 1
@@ -154,7 +155,7 @@ def _draw(data: PlotData, name: str, alt: str, labels: tuple[Axis, Axis], lines:
     return Drawing(f"{data.name}-{name}", alt, data.mark, fill, room_in, 0.76, legend_in)
 
 
-def _draw_line(axes: Axes, line: Line, label: str | None) -> None:
+def _draw_line(axes: Axes, line: PlotLine, label: str | None) -> None:
     axes.plot(
         [x for x, _ in sorted(line.points)],
         [y for _, y in sorted(line.points)],
@@ -178,7 +179,7 @@ def _scale(axes: Axes, labels: tuple[Axis, Axis], ticks: Sequence[float]) -> Non
     if x.is_log:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(PLAIN)
-        axes.xaxis.set_major_locator(FixedLocator(_apart(ticks)))
+        axes.xaxis.set_major_locator(FixedLocator(_spaced(ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
     if y.is_log:
         axes.set_yscale("log")
@@ -188,7 +189,7 @@ def _scale(axes: Axes, labels: tuple[Axis, Axis], ticks: Sequence[float]) -> Non
         axes.set_ylim(bottom=0)
 
 
-def _apart(ticks: Sequence[float]) -> list[float]:
+def _spaced(ticks: Sequence[float]) -> list[float]:
     """Ticks whose labels have room beside each other on a logarithmic axis."""
     room = (ticks[-1] / ticks[0]) ** (1 / 6)
     kept = [ticks[0]]

@@ -1,4 +1,4 @@
-"""The report as files: the HTML page, and CSV tables of the same figures for other programs. Whole or not at all."""
+"""The report for other programs: HTML page, CSV tables, plots, Markdown. Files are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from pydantic import BaseModel
 from orchestrator.domain.published import Published
 from orchestrator.errors import UsageError
 from orchestrator.extras import DISTRIBUTION
-from orchestrator.report.end_to_end import Crossover, Ratio
-from orchestrator.report.learning_curve import CurvePoint
-from orchestrator.report.origin import Origin
-from orchestrator.report.report import Report
-from orchestrator.report.stage_times import StageTime
-from orchestrator.report.verdict import Pairing
-from orchestrator.report.workers import WorkerTiming
+from orchestrator.report.render.origin import Origin
+from orchestrator.report.render.tables import group_sheet, plain_markdown
+from orchestrator.report.run_schema import CurvePoint, StageTime, WorkerTiming
+from orchestrator.report.schema import Crossover, Pairing, Ratio, Report
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve", "end_to_end", "workers"}
@@ -70,7 +67,7 @@ def write_page(report: Report, origin: Origin, path: Path) -> None:
 
 def page_text(report: Report, origin: Origin) -> str:
     """The page, which needs no other file."""
-    from orchestrator.report.page import render_page  # loads what draws the plots
+    from orchestrator.report.render.page import render_page  # loads what draws the plots
 
     return render_page(report, origin, version(DISTRIBUTION))
 
@@ -78,7 +75,7 @@ def page_text(report: Report, origin: Origin) -> str:
 def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write the tables into `folder`, which is made if its parent exists. Raises UsageError."""
     _make_folder(folder, "--csv")
-    texts = {folder / f"{name}.csv": as_csv(rows, columns_of(name)) for name, rows in tables(report).items()}
+    texts = {folder / f"{name}.csv": as_csv(rows, columns_of(name)) for name, rows in csv_tables(report).items()}
     for path, text in texts.items():
         _write_whole(path, text, "--csv")
     return list(texts)
@@ -89,7 +86,7 @@ def write_plots(report: Report, folder: Path, kind: Literal["svg", "png"]) -> tu
 
     Returns the files, and the workloads that would be too many to draw. Names that are the same are numbered.
     """
-    from orchestrator.report.page import drawn
+    from orchestrator.report.render.page import drawn
 
     flag = f"--{kind}"
     _make_folder(folder, flag)
@@ -108,7 +105,28 @@ def write_plots(report: Report, folder: Path, kind: Literal["svg", "png"]) -> tu
     return written, left_out
 
 
-def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
+def as_markdown(report: Report) -> str:
+    """Names and texts of records are shown as they are, never taken for markup."""
+    return "\n".join(_markdown_lines(report)) + "\n"
+
+
+def _markdown_lines(report: Report) -> Iterator[str]:
+    yield "## Which accelerator was worth it?"
+    if report.mark:
+        yield f"\n**{plain_markdown(report.mark)}**"
+    yield from (f"\n**Warning: {plain_markdown(warning)}**" for warning in report.warnings)
+    for head in report.headlines:
+        yield f"\n**{plain_markdown(head.text)}**\n"
+        yield from (f"- {plain_markdown(text)}" for text in (head.time, head.cost, head.more, head.sentence) if text)
+    if (sheet := group_sheet(report)) is not None:
+        yield from sheet.markdown()
+    yield f"\nFairness: {plain_markdown(report.fairness_line)}"
+    if report.notes:
+        yield ""
+        yield from (f"- {plain_markdown(note)}" for note in report.notes)
+
+
+def csv_tables(report: Report) -> dict[str, list[dict[str, Any]]]:
     """Every list in a report as rows of flat cells, by file name."""
     texts = [("verdict", report.verdict), ("target accuracy", report.target), ("simulated", report.simulated)]
     texts += [("warning", warning) for warning in report.warnings] + [("note", note) for note in report.notes]
@@ -150,7 +168,7 @@ def _pairing(pair: Pairing) -> dict[str, Any]:
 
 
 def _pair(pair: Pairing) -> dict[str, Any]:
-    """What tells it from the others."""
+    """Fields that tell it from the others."""
     return pair.model_dump(include=set(_PAIR))
 
 

@@ -1,38 +1,21 @@
-"""What a check says, and the usual one: whether the same values occur on all sides."""
+"""What a check is given and finds, and the usual one: the same values on all sides."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import CheckOutcome
 
-from orchestrator.report.run_metrics import RunMetrics
-
-Outcome = Literal["same", "differs", "invalid", "unknown"]
 Sides = Mapping[str, Sequence[RunMetrics]]
 """Runs by accelerator; where there is one accelerator only, by their own names."""
 
-Found = tuple[Outcome, str]
+Found = tuple[CheckOutcome, str]
 MANY = 6
 """More sides than this are not listed one by one."""
 UNKNOWN = "unknown"
-
-
-class Check(BaseModel):
-    """One thing that ought to be the same: whether it was, and with which values.
-
-    `invalid` makes a pairing mean nothing: it has no verdict, and a report of nothing but invalid pairings is refused
-    unless forced; `differs` is listed and leaves it standing; `unknown`: the records do not say.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    outcome: Outcome
-    detail: str
 
 
 def all_runs(sides: Sides) -> list[RunMetrics]:
@@ -41,9 +24,9 @@ def all_runs(sides: Sides) -> list[RunMetrics]:
 
 
 def equal(
-    value_of: Callable[[RunMetrics], object], unlike: Outcome, sides: Sides, *, pooled: Outcome = "differs"
+    value_of: Callable[[RunMetrics], object], unlike: CheckOutcome, sides: Sides, *, pooled: CheckOutcome = "differs"
 ) -> Found:
-    """Whether one value occurs on all sides, or several as often on each, which makes it `pooled`; else `unlike`.
+    """Check whether one value occurs on all sides, or several as often on each, which makes it `pooled`; else `unlike`.
 
     `value_of`: None where the record does not say. A value that certainly is not on another side makes it `unlike`,
     beside unknown ones, too. What is pooled favours no side, but its runs are no repeats of each other.
@@ -55,7 +38,7 @@ def equal(
         if UNKNOWN in distinct or len(distinct) == 1 or pooled == "same":
             return "unknown" if UNKNOWN in distinct else "same", found
         return pooled, f"pooled, on all sides alike: {_counted(next(iter(values.values())))}"
-    outcome: Outcome = "unknown" if UNKNOWN in distinct and not _certainly_unlike(values.values()) else unlike
+    outcome: CheckOutcome = "unknown" if UNKNOWN in distinct and not _certainly_unlike(values.values()) else unlike
     if len(values) > MANY:
         return outcome, "/".join(distinct)
     return outcome, listed({owner: _counted(texts) for owner, texts in values.items()})
@@ -83,7 +66,7 @@ def _counted(texts: Sequence[str]) -> str:
 
 
 def _certainly_unlike(values: Iterable[Sequence[str]]) -> bool:
-    """Whether a value that is known on one side is missing on another of which all values are known."""
+    """Check whether a value that is known on one side is missing on another of which all values are known."""
     found = [set(texts) for texts in values]
     whole = [texts for texts in found if UNKNOWN not in texts]
     return any(texts - {UNKNOWN} - other for texts in found for other in whole)

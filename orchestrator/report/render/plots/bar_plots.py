@@ -12,11 +12,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from orchestrator.domain.published import Published
 from orchestrator.domain.statistics import centre, centre_interval
-from orchestrator.report.plots.plot_data import PlotData, Style, as_float, near, short, size_of
-from orchestrator.report.plots.svg import INK, LETTERS, ROOM_IN, Drawing, Plot, plain_axis, shortened
-from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
-from orchestrator.report.verdict import Pairing
+from orchestrator.report.render.plots.plot_data import PlotData, Style, as_float, near, short, size_of
+from orchestrator.report.render.plots.svg import INK, LETTERS, ROOM_IN, Drawing, Plot, plain_axis, shortened
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Group, Pairing
 
 MOST_BARS = 12
 """More rows than this would be a wall: the rest is in the tables, and the plot says so."""
@@ -43,7 +42,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one bar chart is of. `name`: unique among a workload's; `unit`: of its axis; `note`: for its caption."""
+    """The figures of one bar chart. `name`: unique among a workload's; `unit`: of its axis; `note`: for its caption."""
 
     name: str
     title: str
@@ -102,7 +101,7 @@ def speed_bars(data: PlotData) -> Iterator[Plot]:
 
 
 def target_bars(data: PlotData) -> Iterator[Plot]:
-    """What it took to reach the target accuracy."""
+    """Time and cost to the target accuracy."""
     targets = [run.accuracy.target_accuracy for run in data.runs if run.accuracy.target_accuracy is not None]
     if targets:
         note = f" Target: {max(targets):.2%} test accuracy. A run that did not reach it has no dot."
@@ -131,7 +130,7 @@ def rows(axes: Axes, count: int, right: float, label: str) -> None:
 
 
 def room_for(count: int) -> float:
-    """What rows need, and at least what plots have in common."""
+    """Height in inches that rows need, and at least what plots have in common."""
     return max(ROOM_IN, _ROW_IN * count)
 
 
@@ -165,7 +164,7 @@ def _sample_us(run: RunMetrics) -> float | None:
 
 
 def _published(data: PlotData, value_of: Callable[[Published], float | None]) -> list[tuple[Published, float]]:
-    """Of the batch sizes that ours have, and of the same network."""
+    """Those with batch sizes that ours have, and of the same network."""
     batches = {group.global_batch for group in data.groups}
     same = [each for each in data.published if each.network == "theirs" and each.global_batch in batches]
     return [(each, value) for each in same if (value := value_of(each))]

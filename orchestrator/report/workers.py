@@ -14,10 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean, median
 
-from pydantic import BaseModel, ConfigDict
-
 from orchestrator.domain.statistics import FALSE_VERDICTS, Interval, half_width, moments
-from orchestrator.report.workers.others import missing_sentence, others_of
+from orchestrator.report.run_schema import WorkerTiming
+from orchestrator.report.sources import others_of
 from trainer.record.record import Record, load_record
 from trainer.record.schema import Epoch
 
@@ -25,36 +24,6 @@ LEAST_SHARE = 0.05
 """A straggler waits longer for input than the median of the others, by this share of an epoch or more."""
 LEAST_EPOCHS = 3
 """Steady epochs of all workers that it takes to tell a straggler from noise."""
-
-
-class WorkerTiming(BaseModel):
-    """One worker's own times in seconds, None where they are not known.
-
-    late_s: it started so long after the first that did, by the hosts' own clocks. imports_s and data_load_s are its
-    own; setup_s and compile_s include waiting for the others. epoch_s, input_wait_s (means) and cpu_taken_share are of
-    the `epochs` steady ones that all workers' last parts have. cpu_taken_share: of the time of its cores, what the
-    trainer's threads waited for a CPU or the hypervisor took. excess_s: by how much input_wait_s is above the median of
-    the others, with its interval, which allows for all workers; None with fewer than `LEAST_EPOCHS` epochs.
-    is_straggler: excess_s is `LEAST_SHARE` of epoch_s or more, and the interval is above 0.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    worker: int
-    status: str
-    started_at: datetime
-    late_s: float
-    imports_s: float | None
-    setup_s: float | None
-    data_load_s: float | None
-    compile_s: float | None
-    epochs: int
-    epoch_s: float | None
-    input_wait_s: float | None
-    cpu_taken_share: float | None
-    excess_s: float | None
-    excess_interval: Interval | None
-    is_straggler: bool
 
 
 def worker_timings(first: Record, others: Sequence[Record]) -> tuple[WorkerTiming, ...]:
@@ -68,28 +37,20 @@ def worker_timings(first: Record, others: Sequence[Record]) -> tuple[WorkerTimin
     epochs = _common_epochs(records)
     earliest = min(record.started_at for record in records)
     waits = [[epoch.input_wait_s or 0.0 for epoch in each] for each in epochs]
+    excess = [_excess(waits, place) for place in range(len(records))]
     return tuple(
-        _timing(record, epochs[place], _excess(waits, place), len(records), earliest)
-        for place, record in enumerate(records)
+        _timing(record, epochs[place], excess[place], len(records), earliest) for place, record in enumerate(records)
     )
 
 
-def timings_of_record(path: Path) -> tuple[tuple[WorkerTiming, ...], tuple[str, ...]]:
-    """The same of the first worker's record and what lies beside it, and what there is to say. Raises RecordError."""
+def timings_of_record(path: Path) -> tuple[tuple[WorkerTiming, ...], tuple[int, ...]]:
+    """Read the first worker's record and what lies beside it: the times, and the workers without a record.
+
+    Raises RecordError.
+    """
     first = load_record(path)
     others = others_of(path, first)
-    timings = worker_timings(first, others.records)
-    return timings, (*missing_sentence(others.missing), *stragglers(timings))
-
-
-def stragglers(timings: Sequence[WorkerTiming]) -> tuple[str, ...]:
-    """A sentence for each straggler."""
-    return tuple(
-        f"worker {each.worker} is a straggler: it waits {each.excess_s:.3g} s longer for input in an epoch of "
-        f"{each.epoch_s:.3g} s than the median of the others, which wait for it"
-        for each in timings
-        if each.is_straggler and each.excess_s is not None and each.epoch_s is not None
-    )
+    return worker_timings(first, others.records), others.missing
 
 
 def _common_epochs(records: Sequence[Record]) -> list[list[Epoch]]:
@@ -113,7 +74,8 @@ def _excess(waits: Sequence[Sequence[float]], place: int) -> list[float]:
 def _timing(
     record: Record, epochs: Sequence[Epoch], excess: Sequence[float], workers: int, earliest: datetime
 ) -> WorkerTiming:
-    timings, epoch_s = record.timings, fmean(epoch.wall_s for epoch in epochs) if epochs else None
+    timings, cpu_taken_share = record.timings, _cpu_taken_share(record, epochs)
+    epoch_s = fmean(epoch.wall_s for epoch in epochs) if epochs else None
     is_enough = len(epochs) >= LEAST_EPOCHS
     excess_s = fmean(excess) if is_enough else None
     is_long = excess_s is not None and epoch_s is not None and excess_s >= LEAST_SHARE * epoch_s
@@ -130,7 +92,7 @@ def _timing(
         epochs=len(epochs),
         epoch_s=epoch_s,
         input_wait_s=fmean(epoch.input_wait_s or 0.0 for epoch in epochs) if epochs else None,
-        cpu_taken_share=_cpu_taken_share(record, epochs),
+        cpu_taken_share=cpu_taken_share,
         excess_s=excess_s,
         excess_interval=interval,
         is_straggler=is_long and interval is not None and interval[0] > 0,

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from orchestrator.report.fairness import summary
-from orchestrator.report.headline import headlines
-from orchestrator.report.origin import Origin
-from orchestrator.report.plots.bar_plots import ratio_plot, speed_bars, target_bars
-from orchestrator.report.plots.line_plots import curves, scaling, sweep
-from orchestrator.report.plots.plot_data import PlotData, plot_data
-from orchestrator.report.plots.scatter import cost_and_time
-from orchestrator.report.plots.svg import Plot
-from orchestrator.report.plots.time_plots import first_epochs, time_parts
-from orchestrator.report.report import Report
-from orchestrator.report.tables import all_sheets, pair_sheet, without_empty
-from orchestrator.report.tables.group_table import group_sheet
+from orchestrator.report.render.origin import Origin
+from orchestrator.report.render.plots.bar_plots import ratio_plot, speed_bars, target_bars
+from orchestrator.report.render.plots.line_plots import curves, scaling, sweep
+from orchestrator.report.render.plots.plot_data import PlotData, plot_data
+from orchestrator.report.render.plots.scatter import cost_and_time
+from orchestrator.report.render.plots.svg import Plot
+from orchestrator.report.render.plots.time_plots import first_epochs, time_parts
+from orchestrator.report.render.tables import all_sheets, group_sheet, pair_sheet, without_empty
+from orchestrator.report.schema import Report
 
 MOST_WORKLOADS = 4
 """More than this in one page are in its tables only."""
@@ -85,19 +82,22 @@ def render_page(report: Report, origin: Origin, version: str) -> str:
     pairs = [without_empty(pair_sheet(report))] if report.pairings and not short else []
     first = [*([means] if means else []), *pairs]
     environment = Environment(
-        loader=PackageLoader("orchestrator.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("orchestrator.report.render"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     return environment.get_template("page.html.jinja").render(
         report=report,
         origin=origin,
         version=version,
         outcomes=_OUTCOMES,
-        cards=headlines(report.pairings)[:MOST_CARDS],
+        cards=report.headlines[:MOST_CARDS],
         short=short,
         most_notes=MOST_NOTES,
         most_letters=MOST_LETTERS,
-        fairness=summary(report.fairness),
+        fairness=report.fairness_line,
         drawn=found,
         not_drawn=not_drawn,
         first_sheets=first,

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from orchestrator.domain.statistics import Interval, centre_interval
-from orchestrator.report.plots.plot_data import PlotData, as_float, short
-from orchestrator.report.plots.svg import INK, WIDTH_IN, Drawing, Plot, plain_axis
-from orchestrator.report.report import Group, group_mean
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.domain.statistics import Interval, centre_interval, centre_of_all
+from orchestrator.report.render.plots.plot_data import PlotData, as_float, short
+from orchestrator.report.render.plots.svg import INK, WIDTH_IN, Drawing, Plot, plain_axis
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Group
 
 MOST_NAMED = 12
 """Of more points than this only the accelerators are named, in a legend."""
@@ -24,8 +24,8 @@ _Figure = Callable[[RunMetrics], float | None]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the two axes are of."""
+class CostAndTime:
+    """The figures of the two axes."""
 
     title: str
     caption: str
@@ -45,19 +45,19 @@ class Point:
 
 
 _KINDS = (
-    Kind(
+    CostAndTime(
         "Cost and time of a run",
         "All in: from the first request for a VM until it was proven deleted, and everything billed.",
         lambda run: sum(stage.seconds for stage in run.stages) or None,
         lambda run: as_float(run.money.usd),
     ),
-    Kind(
+    CostAndTime(
         "Cost and time to the target accuracy",
         "Training and evaluation until the target, at the VM's rate.",
         lambda run: run.accuracy.target_s,
         lambda run: as_float(run.accuracy.target_usd),
     ),
-    Kind(
+    CostAndTime(
         "Cost and time of a million samples",
         "Of steady epochs, at the VM's rate.",
         lambda run: run.speed.sample_s and run.speed.sample_s * 1e6,
@@ -80,17 +80,17 @@ def cost_and_time(data: PlotData) -> Iterator[Plot]:
             return
 
 
-def _point(data: PlotData, group: Group, kind: Kind) -> Point | None:
+def _point(data: PlotData, group: Group, kind: CostAndTime) -> Point | None:
     members = data.members(group)
     seconds, usd = ([of(run) for run in members] for of in (kind.seconds, kind.usd))
-    x, y = group_mean(seconds), group_mean(usd)
+    x, y = centre_of_all(seconds), centre_of_all(usd)
     if x is None or y is None:
         return None
     intervals = [centre_interval([float(each) for each in values if each]) for values in (seconds, usd)]
     return Point(group, x, y, intervals[0], intervals[1])
 
 
-def _drawing(data: PlotData, kind: Kind, points: Sequence[Point], words: str) -> Drawing:
+def _drawing(data: PlotData, kind: CostAndTime, points: Sequence[Point], words: str) -> Drawing:
     named = len(points) <= MOST_NAMED
 
     def fill(figure: Figure, axes: Axes) -> None:

@@ -11,9 +11,9 @@ from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.runs import Attempt
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.report import Report
-from orchestrator.report.run_metrics import RunMetrics
-from orchestrator.report.tables.sheet import Sheet, without_empty
+from orchestrator.report.render.tables import Sheet, without_empty
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Report
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,13 @@ class Origin:
 
 
 def origin(report: Report, ledger: Ledger) -> Origin:
-    """What the records and the ledger say of it; of record files from elsewhere the latter says nothing."""
+    """Collect what the records and the ledger say of it; of record files from elsewhere the latter says nothing."""
+    when = _when(report)
+    launched = dict.fromkeys(run.experiment for run in report.runs if run.experiment)
+    commands = tuple(filter(None, (_command(name, ledger) for name in launched)))
     rows = dict.fromkeys(row for run in report.runs for row in _machines(run, ledger))
     columns = ("accelerator", "title", "machine type", "host", "zone", "USD/h", "price", "source of the price")
-    launched = dict.fromkeys(run.experiment for run in report.runs if run.experiment)
-    return Origin(
-        when=_when(report),
-        commands=tuple(filter(None, (_command(name, ledger) for name in launched))),
-        machines=without_empty(Sheet("Machines and prices", columns, ("USD/h",), tuple(rows))),
-    )
+    return Origin(when, commands, without_empty(Sheet("Machines and prices", columns, ("USD/h",), tuple(rows))))
 
 
 def _when(report: Report) -> str:

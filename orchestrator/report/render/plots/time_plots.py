@@ -13,11 +13,11 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from orchestrator.domain.runs import Stage
-from orchestrator.report.plots.bar_plots import MOST_BARS, name_row, room_for, rows
-from orchestrator.report.plots.plot_data import PlotData, few, middle, short
-from orchestrator.report.plots.svg import INK, Drawing, Plot
-from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.render.plots.bar_plots import MOST_BARS, name_row, room_for, rows
+from orchestrator.report.render.plots.plot_data import PlotData, few, middle, short
+from orchestrator.report.render.plots.svg import INK, Drawing, Plot
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Group
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _draw_epochs(axes: Axes, row: int, values: Sequence[float | None], colour: s
 
 
 def _key(part: Part, colour: str) -> Patch:
-    """Of a part in the legend; one that is in the colour of its accelerator has a key in each, side by side."""
+    """The key of a part in the legend; one that is in the colour of its accelerator has a key in each, side by side."""
     return Patch(facecolor=colour, hatch=part.hatch, edgecolor=INK, lw=0.4)
 
 

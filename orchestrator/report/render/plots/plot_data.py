@@ -11,10 +11,9 @@ from typing import TypeVar
 
 from orchestrator.domain.published import Published
 from orchestrator.domain.statistics import centre
-from orchestrator.report.plots.svg import LINES, MARKERS, PALETTE, shortened
-from orchestrator.report.report import Group, Report
-from orchestrator.report.run_metrics import RunMetrics
-from orchestrator.report.verdict import Pairing
+from orchestrator.report.render.plots.svg import LINES, MARKERS, PALETTE, shortened
+from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import Group, Pairing, Report
 
 _P = TypeVar("_P")
 _Of = TypeVar("_Of", RunMetrics, Group, Pairing, Published)
@@ -32,7 +31,7 @@ class Style:
 
     @classmethod
     def of(cls, accelerators: Sequence[str], runs: Sequence[RunMetrics]) -> Style:
-        """Of all the accelerators on the page and the runs of one workload."""
+        """The style of all the accelerators on the page and the runs of one workload."""
         sizes = tuple(dict.fromkeys((run.global_batch, run.train_samples) for run in runs))
         batches, samples = (len(set(each)) > 1 for each in zip(*sizes, strict=True))
         return cls(tuple(accelerators), told_apart(accelerators), sizes, batches, samples)
@@ -61,7 +60,7 @@ class Style:
 
 @dataclass(frozen=True)
 class PlotData:
-    """What there is to draw of one workload. `name` is unique on the page, `mark` stands on every plot."""
+    """The figures to draw of one workload. `name` is unique on the page, `mark` stands on every plot."""
 
     name: str
     workload: str

@@ -1,0 +1,363 @@
+"""The figures of one run, computed from its record and what the ledger adds to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from statistics import median
+
+from orchestrator.domain.money import SECONDS_PER_HOUR, usd_for
+from orchestrator.domain.statistics import share_interval
+from orchestrator.domain.steady_epochs import SteadySpan, steady_span
+from orchestrator.report.run_schema import (
+    Accuracy,
+    CurvePoint,
+    Hardware,
+    Host,
+    Money,
+    RunMetrics,
+    Settings,
+    Speed,
+    SteadyEpochs,
+    Times,
+    Training,
+    Usage,
+    Versions,
+)
+from orchestrator.report.sources import Source
+from orchestrator.report.workers import worker_timings
+from trainer.record.record import Record
+from trainer.record.schema import Epoch, Part, Software, Timings
+
+NO_OWN_CODE = "the trainer's"
+
+
+@dataclass(frozen=True)
+class SteadyPart:
+    """The epochs of a run that its figures come from.
+
+    `marked`: those that the record calls steady. `span`: places among them of those that drift, shift or lie far off.
+    """
+
+    marked: tuple[Epoch, ...]
+    span: SteadySpan
+
+    @classmethod
+    def of(cls, record: Record) -> SteadyPart:
+        marked = tuple(epoch for epoch in record.epochs if epoch.steady)
+        return cls(marked, steady_span([epoch.wall_s for epoch in marked]))
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        return self.marked[self.span.start :]
+
+    @cached_property
+    def epoch_s(self) -> float | None:
+        return median(epoch.wall_s for epoch in self.epochs) if self.epochs else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        return self.epochs[-1].samples / self.epoch_s if self.epoch_s else None
+
+    def numbers(self, places: Iterable[int]) -> tuple[int, ...]:
+        """The epochs at these places among the marked ones."""
+        return tuple(self.marked[place].index for place in places)
+
+
+def all_metrics(sources: Sequence[Source]) -> tuple[RunMetrics, ...]:
+    """Compute those of each source, under its run's id or, where several have the same, its path."""
+    times = Counter(source.record.run_id for source in sources)
+    names = [each.record.run_id if times[each.record.run_id] == 1 else each.path for each in sources]
+    return tuple(run_metrics(source, name) for source, name in zip(sources, names, strict=True))
+
+
+def run_metrics(source: Source, name: str) -> RunMetrics:
+    """Compute the figures of a record; `name` tells it from the others of the report."""
+    record, steady = source.record, SteadyPart.of(source.record)
+    times, curve = _times(record, steady), _learning_curve(source, {epoch.index for epoch in steady.epochs})
+    money = Money(
+        usd=source.usd,
+        usd_per_hour=source.usd_per_hour,
+        usd_per_steady_epoch=usd_for(source.usd_per_hour, times.steady.compared_epoch_s),
+        side_usd=source.side_usd,
+        usd_is_upper_bound=source.is_bound,
+    )
+    return RunMetrics(
+        name=name,
+        path=source.path,
+        run=record.run_id,
+        status=source.status,
+        experiment=source.experiment,
+        workload=record.workload,
+        accelerator=source.side,
+        ran_on=source.ran_on,
+        asked_for=source.accelerator,
+        hardware=_hardware(source),
+        host=Host(host_cores=record.host.cores, host_ram_bytes=record.host.ram_bytes),
+        training=_training(source),
+        settings=_settings(record),
+        versions=_versions(record.software),
+        times=times,
+        speed=_speed(source, steady),
+        usage=_usage(source, steady),
+        accuracy=_accuracy(record),
+        money=money,
+        stages=source.stages,
+        workers=worker_timings(record, source.others.records),
+        missing_workers=source.others.missing,
+        curve=curve,
+    )
+
+
+def _hardware(source: Source) -> Hardware:
+    record, device = source.record, source.record.device
+    return Hardware(
+        device=source.device,
+        device_kind=device.kind if device else None,
+        device_count=device.count if device else None,
+        device_models=_device_models(record),
+        simulated=record.simulated or bool(device and device.simulated),
+        replicas=device.replicas if device else None,
+        chips=source.chips,
+    )
+
+
+def _device_models(record: Record) -> tuple[str, ...]:
+    """Each model once: a name is "GPU:0 Tesla T4", of a TPU or CPU mostly without the model; a CPU's is the host's."""
+    if record.device is None or record.device.simulated:
+        return ()
+    if record.device.kind == "cpu":
+        return tuple(filter(None, (record.host.cpu_model,)))
+    models = [name.partition(" ")[2].strip() for name in record.device.names]
+    return tuple(sorted(set(models))) if all(models) else ()
+
+
+def _training(source: Source) -> Training:
+    chosen, data = source.record.parameters, source.record.data
+    return Training(
+        global_batch=chosen.global_batch_size,
+        epochs=chosen.epochs,
+        seed=chosen.seed,
+        train_samples=chosen.train_samples,
+        test_samples=chosen.test_samples,
+        data_fingerprint=data.fingerprint if data else None,
+        data_bytes=source.dataset_bytes,
+        data_read_bytes=data.bytes_read if data else None,
+        data_locality=source.data_locality,
+        tensorflow=source.record.software.tensorflow,
+        precision=chosen.precision or "unknown",
+    )
+
+
+def _settings(record: Record) -> Settings:
+    chosen = record.parameters
+    return Settings(
+        code=_code(record),
+        engine=record.software.engine,
+        input=chosen.input,
+        cache=chosen.cache,
+        cache_asked=chosen.cache_asked,
+        precision_asked=chosen.precision_asked,
+        mantissa_bits=chosen.mantissa_bits,
+        xla=chosen.xla,
+        xla_measured=bool(chosen.xla_trials),
+        batch_searched=chosen.batch_search is not None,
+        optimizer=chosen.optimizer,
+        learning_rate=chosen.learning_rate,
+        steps_per_call=chosen.steps_per_call,
+        checkpointed_epochs=sum(epoch.checkpoint_s > 0 for epoch in record.epochs),
+        location=record.data.location if record.data else None,
+        unsynchronised_epochs=sum(not epoch.synchronised for epoch in record.epochs),
+    )
+
+
+def _code(record: Record) -> str:
+    code = record.code
+    if code is None:
+        return NO_OWN_CODE
+    return " ".join(filter(None, (code.entry, code.sha256[:12], code.command, code.requirements)))
+
+
+def _versions(software: Software) -> Versions:
+    return Versions(
+        python=software.python,
+        trainer_version=software.trainer_version,
+        jax=software.jax,
+        keras=software.keras,
+        numpy=software.numpy,
+        cuda=software.cuda,
+        cudnn=software.cudnn,
+        driver=software.driver,
+        libtpu=software.libtpu,
+        environment=software.environment or None,
+        packages=tuple(f"{name}=={version}" for name, version in sorted(software.packages.items())),
+    )
+
+
+def _times(record: Record, steady: SteadyPart) -> Times:
+    timings, steps, later = record.timings, record.steps, record.parts[1:]
+    kept = [timedelta(seconds=part.kept_s or 0.0) for part in record.parts[:-1]]  # what counts of all but the last one
+    return Times(
+        started_at=record.started_at,
+        first_started_at=record.parts[0].started_at if record.parts else record.started_at,
+        ended_at=record.ended_at,
+        parts=len(record.parts),
+        total_s=timings.total_s + sum(each.total_seconds() for each in kept),
+        restart_s=sum(part.start_overhead_s or 0.0 for part in later),
+        away_s=_away_s(record.parts, kept),
+        imports_s=timings.imports_s,
+        setup_s=timings.setup_s,
+        data_load_s=timings.data_load_s,
+        compile_s=timings.compile_s,
+        first_epoch_s=timings.first_epoch_s,
+        second_epoch_s=next((epoch.wall_s for epoch in record.epochs if epoch.index == 2), None),
+        steady=_steady_epochs(record, steady),
+        other_s=_other_s(timings),
+        step_p50_s=steps.p50_s if steps else None,
+        step_p90_s=steps.p90_s if steps else None,
+        step_p99_s=steps.p99_s if steps else None,
+    )
+
+
+def _away_s(parts: Sequence[Part], kept: Sequence[timedelta]) -> float:
+    pairs = zip(parts, kept, parts[1:], strict=False)
+    gaps = [after.started_at - before.started_at - counted for before, counted, after in pairs]
+    return sum(max(0.0, gap.total_seconds()) for gap in gaps)
+
+
+def _other_s(timings: Timings) -> float:
+    spent = timings.accounted
+    load_s = spent.imports_s + spent.setup_s + spent.data_load_s
+    epochs_s = spent.steps_s + spent.input_wait_s + spent.evaluation_s
+    return max(0.0, timings.total_s - load_s - (timings.compile_s or 0.0) - epochs_s)
+
+
+def _steady_epochs(record: Record, steady: SteadyPart) -> SteadyEpochs:
+    span, samples, compared_s = steady.span, record.parameters.train_samples, steady.epoch_s
+    if compared_s is not None and record.parameters.batch_search is not None and samples:
+        compared_s = compared_s * samples / steady.epochs[-1].samples  # batches leave out different numbers of samples
+    return SteadyEpochs(
+        steady_epoch_s=steady.epoch_s,
+        compared_epoch_s=compared_s,
+        steady_epochs=len(steady.epochs),
+        drift_epochs=steady.numbers(range(span.start)),
+        settled=span.start == 0 or span.start < len(steady.marked) // 2,
+        outlier_epochs=steady.numbers(span.outliers),
+        level_shift_epoch=steady.marked[span.shift].index if span.shift else span.shift,
+    )
+
+
+def _speed(source: Source, steady: SteadyPart) -> Speed:
+    inference, samples_per_s, chips = source.record.inference, steady.samples_per_s or 0.0, source.chips
+    epochs = steady.epochs or source.record.epochs
+    evaluations_s = [epoch.eval_s for epoch in epochs if epoch.eval_s is not None]
+    seconds_per_usd = float(SECONDS_PER_HOUR / source.usd_per_hour) if source.usd_per_hour else 0.0
+    return Speed(
+        sample_s=1 / samples_per_s if samples_per_s else None,
+        samples_per_s=steady.samples_per_s,
+        samples_per_s_per_chip=samples_per_s / chips if samples_per_s and chips else None,
+        samples_per_usd=samples_per_s * seconds_per_usd or None,
+        input_wait_share=_input_wait_share(epochs),
+        eval_s=median(evaluations_s) if evaluations_s else None,
+        inference_p50_s=inference.latency_p50_s if inference else None,
+        inference_p99_s=inference.latency_p99_s if inference else None,
+        inference_samples_per_s=inference.throughput_samples_per_s if inference else None,
+    )
+
+
+def _input_wait_share(epochs: Sequence[Epoch]) -> float | None:
+    wall_s = sum(epoch.wall_s for epoch in epochs)
+    waits = [epoch.input_wait_s for epoch in epochs if epoch.input_wait_s is not None]
+    return sum(waits) / wall_s if wall_s and len(waits) == len(epochs) else None
+
+
+def _accuracy(record: Record) -> Accuracy:
+    last, tested = record.epochs[-1] if record.epochs else None, record.parameters.test_samples
+    accuracy = last.test_accuracy if last else None
+    return Accuracy(
+        accuracy=accuracy,
+        accuracy_interval=share_interval(accuracy, tested) if accuracy is not None and tested else None,
+        chance_accuracy=record.data.chance_accuracy if record.data else None,
+        test_loss=last.test_loss if last else None,
+        test_metrics={metric.name: metric.value for metric in last.test_metrics} if last else {},
+    )
+
+
+def _usage(source: Source, steady: SteadyPart) -> Usage:
+    record, compiled, samples_per_s = source.record, source.compiled, steady.samples_per_s
+    batch, flops, mfu = record.parameters.global_batch_size, record.compute.flops_per_sample, record.compute.mfu
+    step_s = batch / samples_per_s if batch and samples_per_s else None  # of whole batches: the rest is left out
+    recorded_s = record.timings.steady_epoch_s  # the median that the record's MFU is of; drift is in it
+    return Usage(
+        flops_per_s=samples_per_s * flops if samples_per_s and flops else None,
+        mfu=mfu * recorded_s / steady.epoch_s if mfu and recorded_s and steady.epoch_s else None,
+        mean_step_s=step_s,
+        compiled_step_s=compiled.least_s if compiled else None,
+        compiled_share=compiled.least_s / step_s if compiled and step_s else None,
+        impossible_step_s=compiled.surely_s if compiled else None,
+        host_peak_bytes=record.memory.host_peak_bytes,
+        device_peak_bytes=record.memory.device_peak_bytes,
+    )
+
+
+def _learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:
+    """A point for each epoch; `steady` has the numbers of those that figures come from."""
+    clocks = _clocks(source.record)
+    points = []
+    for epoch in source.record.epochs:
+        clock = clocks[epoch.part]
+        in_part_s = (epoch.ended_at - clock.started_at).total_seconds() + epoch.teardown_s + (epoch.eval_s or 0.0)
+        at_s = clock.counted_s + in_part_s
+        points.append(
+            CurvePoint(
+                epoch=epoch.index,
+                steady=epoch.index in steady,
+                wall_s=epoch.wall_s,
+                input_wait_s=epoch.input_wait_s,
+                eval_s=epoch.eval_s,
+                samples=epoch.samples,
+                loss=epoch.loss,
+                test_loss=epoch.test_loss,
+                accuracy=epoch.test_accuracy,
+                at_s=at_s,
+                train_s=clock.trained_s + in_part_s - clock.first_step_s,
+                usd=usd_for(source.usd_per_hour, at_s),
+            )
+        )
+    return tuple(points)
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """The clock of a part: its start, when after it its first step began, and what counted of the parts before it."""
+
+    started_at: datetime
+    first_step_s: float
+    counted_s: float
+    trained_s: float
+
+
+def _clocks(record: Record) -> dict[int, _Clock]:
+    """By number of the part."""
+    first: dict[int, Epoch] = {epoch.part: epoch for epoch in reversed(record.epochs)}
+    clocks: dict[int, _Clock] = {}
+    counted_s = trained_s = 0.0
+    for part in record.parts:
+        first_step_s = _first_step_s(part, first.get(part.number))
+        clocks[part.number] = _Clock(part.started_at, first_step_s, counted_s, trained_s)
+        counted_s += part.kept_s or 0.0
+        trained_s += max(0.0, (part.kept_s or 0.0) - first_step_s)
+    for number, epoch in first.items():  # of a part that the record does not list
+        first_step_s = (epoch.started_at - record.started_at).total_seconds()
+        clocks.setdefault(number, _Clock(record.started_at, first_step_s, 0.0, 0.0))
+    return clocks
+
+
+def _first_step_s(part: Part, epoch: Epoch | None) -> float:
+    """By its first epoch; of a part that ended none, by what it says of itself."""
+    if epoch is not None:
+        return (epoch.started_at - part.started_at).total_seconds()
+    return part.start_overhead_s or 0.0

@@ -1,0 +1,1 @@
+"""A report in words, tables and plots, and as files."""

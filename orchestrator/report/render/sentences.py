@@ -1,0 +1,499 @@
+"""Every sentence of a report: verdicts, answers from end to end, headlines, warnings and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from math import floor, log10
+
+from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.statistics import MOST_REPEATS, MOST_SAMPLES, Decision, Interval
+from orchestrator.report.fairness.checks import ORDER
+from orchestrator.report.matching import Match, Matched
+from orchestrator.report.run_schema import Accuracy, RunMetrics, WorkerTiming
+from orchestrator.report.schema import SIMULATED, Check, Crossover, EndToEnd, Headline, Pairing, Ratio
+from orchestrator.report.sources import Source
+from orchestrator.report.verdict import Judged
+
+_FEW = 6
+_LETTERS = 200
+"""Of a check's detail in one line: all of it is in the full list."""
+
+
+def in_words(judged: Sequence[Judged]) -> tuple[Pairing, ...]:
+    """Add its sentences to each pairing: they claim no more than was measured."""
+    steady = sum(any(test and test.interval for test in (each.time, each.cost)) for each in judged)
+    among = steady + sum(each.pairing.end_to_end.comparisons for each in judged)
+    return tuple(_in_words(each, among) for each in judged)
+
+
+def _in_words(judged: Judged, among: int) -> Pairing:
+    """`among`: how many comparisons the report has."""
+    pair, match = judged.pairing, judged.match
+    mark = f"; {_chance_warning(pair)}" if pair.at_chance else ""
+    mark += f"; {SIMULATED}" if any(run.hardware.simulated for run in match.runs) else ""
+    first, answer = f"{match.title}: ", ""
+    if match.invalid:
+        first = f"invalid ({'; '.join(match.invalid)}): {first}"
+    elif said := _end_to_end(judged, among):
+        answer = f"{first}{_settled_cost(judged)}{said}{mark}"
+    else:
+        first += _settled_cost(judged)
+    whole = pair.end_to_end.model_copy(update={"sentence": answer})
+    sentence = f"{first}{_steady_epochs(judged, among)}{mark}"
+    return pair.model_copy(update={"sentence": sentence, "end_to_end": whole})
+
+
+def _chance_warning(pair: Pairing) -> str:
+    """The warning behind each verdict on models that learned nothing; empty where all did."""
+    runs = sum(pair.runs)
+    of = f"{pair.at_chance} of {runs} runs are" if pair.at_chance < runs else f"all {runs} runs are"
+    return f"warning: {of} no better than chance" if pair.at_chance else ""
+
+
+def _steady_epochs(judged: Judged, among: int) -> str:
+    """The verdict on steady epochs: how many times as fast, at what cost."""
+    pair = judged.pairing
+    if pair.verdict in ("observation", "invalid"):
+        return _observation(pair)
+    ratio = f"{ratio_text(pair.ratio)} times as fast as {pair.slower}, {_interval(judged.time, among)}"
+    times = f"{seconds_text(pair.faster_s)} against {seconds_text(pair.slower_s)} per epoch"
+    cost, runs = _epoch_cost(judged, among), counts(pair.runs)
+    parts = (f"{pair.faster} is {ratio} ({times})", cost, runs)
+    if pair.verdict == "inconclusive":
+        parts = (f"inconclusive: {pair.faster} was {ratio} ({times}, {runs})", what_would_decide(pair), cost)
+    return "; ".join(filter(None, parts))
+
+
+def _observation(pair: Pairing) -> str:
+    outcome = f"{pair.faster} was {pair.ratio:.2f} times as fast"
+    if f"{pair.ratio:.2f}" == "1.00":
+        outcome = "the same to two digits"
+    if pair.faster_epoch_usd is not None and pair.slower_epoch_usd is not None:
+        faster, slower = _epoch_amounts(pair)
+        outcome += f", at {faster} per epoch against {slower}"
+    times = f"{pair.faster} {seconds_text(pair.faster_s)}, {pair.slower} {seconds_text(pair.slower_s)}"
+    text = f"steady epoch {times}: {outcome}"
+    if pair.interval is not None:
+        return f"{text}, 95 % interval {_ends(pair.interval)}; {counts(pair.runs)}"
+    alike = ", all alike" if min(pair.runs) > 1 else ""
+    return f"{text}; {counts(pair.runs)}{alike}: no interval, so this is an observation, not a verdict"
+
+
+def _epoch_cost(judged: Judged, among: int) -> str:
+    """An epoch on the faster one over one on the slower: what the speed is paid with, the inverse of the figures."""
+    pair = judged.pairing
+    if pair.faster_epoch_usd is None or pair.slower_epoch_usd is None:
+        return ""
+    amounts = " against ".join(_epoch_amounts(pair))
+    if judged.cost is None or pair.epoch_usd_ratio is None or pair.epoch_usd_interval is None:
+        return f"cost per epoch: {amounts}"
+    times = _bounded(ratio_text(1 / pair.epoch_usd_ratio), pair.end_to_end)
+    ratio = f"{times} times that of {pair.slower}, {_interval(judged.cost.inverse, among)}"
+    return f"cost per epoch of {pair.faster}: {ratio} ({amounts})"
+
+
+def _epoch_amounts(pair: Pairing) -> tuple[str, str]:
+    """Cost of an epoch on the faster one and on the slower one, both known."""
+    whole = pair.end_to_end
+    sides = ((pair.faster_epoch_usd, whole.faster_usd_is_bound), (pair.slower_epoch_usd, whole.slower_usd_is_bound))
+    faster, slower = (("at most " if is_bound else "") + epoch_usd(amount or ZERO) for amount, is_bound in sides)
+    return faster, slower
+
+
+def _interval(decision: Decision, among: int) -> str:
+    """The interval and, where the ratio may be 1, why."""
+    if decision.interval is None or decision.adjusted is None:
+        return "no interval"
+    text = f"95 % interval {_ends(decision.interval)}"
+    if decision.differs:
+        return text
+    if decision.interval[0] <= 1 <= decision.interval[1]:
+        return f"{text}, which includes 1"
+    return f"{text}, not significant among {among} comparisons (adjusted interval {_ends(decision.adjusted)})"
+
+
+def what_would_decide(pair: Pairing) -> str:
+    """Say what more repeats would decide, how to have them, and that looking again adds to the false verdicts."""
+    if pair.more_repeats is None:
+        return f"not even {MOST_REPEATS} more repeats of each would probably decide which is faster"
+    cost = f" (about {usd(pair.more_usd)})" if pair.more_usd is not None else ""
+    plural = "" if pair.more_repeats == 1 else "s"
+    launch = f"`launch --repeats {pair.more_repeats}`, then `compare` both experiments"
+    return (
+        f"{pair.more_repeats} more repeat{plural} of each{cost} would probably decide which is faster ({launch}: "
+        "testing again raises the 5 % chance of a false verdict)"
+    )
+
+
+def _settled_cost(judged: Judged) -> str:
+    """Say that the cost differs where that answers what the speed leaves open; else nothing.
+
+    All in, or of an epoch. Where a price is an upper bound nothing is said: the ratio is one, too.
+    """
+    pair, whole = judged.pairing, judged.pairing.end_to_end
+    if pair.verdict != "inconclusive" or whole.faster_usd_is_bound or whole.slower_usd_is_bound:
+        return ""
+    all_in = whole.ratio("all-in cost")
+    if all_in.verdict in ("lower", "higher") and all_in.interval is not None:
+        return _costs_more(pair, all_in.interval, "a run")
+    cost = judged.cost.inverse if judged.cost else None
+    if cost is not None and cost.differs and cost.interval is not None:
+        return _costs_more(pair, cost.interval, "an epoch")
+    return ""
+
+
+def _costs_more(pair: Pairing, cost: Interval, of: str) -> str:
+    """`v3-8 was not shown to be faster than t4, and a run on it cost ..; `: an undecided speed and a decided cost.
+
+    `cost`: the interval of its cost over that of the slower one, without 1; `of`: what costs that.
+    """
+    times, (more, less) = (cost, pair.names) if cost[0] > 1 else ((1 / cost[1], 1 / cost[0]), pair.names[::-1])
+    return f"{more} was not shown to be faster than {less}, and {of} on it cost {_to(times)} times as much; "
+
+
+def _end_to_end(judged: Judged, among: int) -> str:
+    """The answer to what a reader asks, in one sentence; empty where nothing of it was measured.
+
+    A number of samples above which something pays is given only where the ratio of steady epochs is known not to be 1.
+    """
+    pair, whole = judged.pairing, judged.pairing.end_to_end
+    doubtful = {of for of, test in (("time", judged.time), ("cost", judged.cost)) if test and not test.differs}
+    pays = [each for each in whole.break_even if each.of not in doubtful][:1]
+    target, paid = [*_to_target(pair, among)], [*_all_in(pair, among), *map(_pays, pays)]
+    parts = [*paid, *target] if whole.ratio("time to target").ratio is None else [*target, *paid]  # answers first
+    return "; ".join((*parts, _in_brackets(whole, pays, pair.runs))) if parts else ""
+
+
+def _in_brackets(whole: EndToEnd, pays: Sequence[Crossover], runs: tuple[int, int]) -> str:
+    """Say what stands in brackets in a sentence with these ratios and break-evens, or that nothing does."""
+    if any(each.interval for each in whole.ratios):
+        return "brackets: 95 % intervals"
+    if any(_is_bracketed(each) for each in pays):
+        return "brackets: 95 % interval" + "; no intervals for these ratios" * any(each.ratio for each in whole.ratios)
+    return f"{counts(runs)}, no intervals"
+
+
+def _to_target(pair: Pairing, among: int) -> Iterator[str]:
+    whole, names = pair.end_to_end, pair.names
+    time, cost = whole.ratio("time to target"), whole.ratio("cost to target")
+    if whole.target is None:
+        return
+    target, reached = target_text(whole.target), (whole.faster_reached, whole.slower_reached)
+    if reached != pair.runs:
+        each = (f"{got} of {of} runs on {name}" for got, of, name in zip(reached, pair.runs, names, strict=True))
+        yield f"{' and '.join(each)} reached {target} accuracy: no ratio"
+    elif time.ratio is None:
+        yield f"not every run took more than its first epoch to {target} accuracy: no ratio, a higher target has one"
+    else:
+        late = "a target stated after the runs" if whole.target_is_late else ""
+        caveats = ", ".join(filter(None, (late, whole.target_caveat)))
+        caveat = f" ({caveats})" if caveats else ""
+        times = "of" if time.ratio < 1 else "times"
+        text = f"{names[0]} trains to {target}{caveat} in {_share(time, among)} {times} the time of {names[1]}"
+        yield text + (f" at {_bounded(_share(cost, among), whole)} times the cost" if cost.ratio is not None else "")
+
+
+def _all_in(pair: Pairing, among: int) -> Iterator[str]:
+    cost = pair.end_to_end.ratio("all-in cost")
+    if cost.ratio is not None:
+        times = _bounded(_share(cost, among), pair.end_to_end)
+        yield f"all in, a run on {pair.faster} costs {times} times one on {pair.slower}"
+
+
+def _pays(crossover: Crossover) -> str:
+    """From how many samples on; an end that the runs do not show is open."""
+    what = "costs less" if crossover.of == "cost" else "is done sooner, boot to teardown,"
+    text, measured = f"{crossover.less_above} {what}", f"from runs of {samples_text(crossover.measured_samples)}"
+    if crossover.samples is None:
+        most = samples_text(MOST_SAMPLES)
+        return f"{text} however long you train: 95 % intervals exclude the same at 1 and {most} samples, {measured}"
+    text += f" above about {samples_text(crossover.samples)} training samples"
+    if not _is_bracketed(crossover):
+        return f"{text}, {measured}, no interval"
+    low = "0" if crossover.low is None else samples_text(crossover.low)
+    high = "any number" if crossover.high is None else samples_text(crossover.high)
+    return f"{text} [{low} to {high}], {measured}"
+
+
+def _is_bracketed(crossover: Crossover) -> bool:
+    return crossover.samples is not None and (crossover.low, crossover.high) != (None, None)
+
+
+def _bounded(text: str, whole: EndToEnd) -> str:
+    """Say of a cost on the faster accelerator over one on the slower where a price is an upper bound."""
+    if whole.faster_usd_is_bound and whole.slower_usd_is_bound:
+        return f"(both upper bounds) {text}"
+    return f"at most {text}" if whole.faster_usd_is_bound else f"at least {text}" if whole.slower_usd_is_bound else text
+
+
+def _share(ratio: Ratio, among: int) -> str:
+    """The ratio with its interval and, where it may be 1, that it may."""
+    assert ratio.ratio is not None
+    text = ratio_text(ratio.ratio)
+    if ratio.interval is None:
+        return text
+    low, high = (ratio_text(end) for end in ratio.interval)
+    if ratio.interval[0] <= 1 <= ratio.interval[1]:
+        return f"{text} [{low}, {high}; includes 1]"
+    if ratio.verdict == "inconclusive":
+        adjusted = f" adjusted {_ends(ratio.adjusted_interval)}" if ratio.adjusted_interval else ""
+        return f"{text} [{low}, {high}; not significant among {among} comparisons:{adjusted}]"
+    return f"{text} [{low}, {high}]"
+
+
+def headlines(pairings: Sequence[Pairing]) -> tuple[Headline, ...]:
+    """One for each pairing, in their order; settings that all pairings share are left out."""
+    told = {
+        name
+        for name in ("workload", "global_batch", "train_samples")
+        if len({getattr(pair, name) for pair in pairings}) > 1
+    }
+    return tuple(_headline(pair, told) for pair in pairings)
+
+
+def _headline(pair: Pairing, told: Collection[str]) -> Headline:
+    settings = (
+        pair.workload if "workload" in told else "",
+        f"batch {pair.global_batch}" if "global_batch" in told and pair.global_batch else "",
+        f"{pair.train_samples:,} samples" if "train_samples" in told and pair.train_samples else "",
+        *pair.variant,
+    )
+    where = "".join(f", {words}" for words in settings if words)
+    names, ratio = f"{pair.faster} against {pair.slower}", f"{ratio_text(pair.ratio)} times as fast"
+    interval, warning = _headline_interval(pair), _chance_warning(pair)
+    said = f"{names}{where}: steady epochs {ratio}{f', 95 % interval {interval}' * bool(interval)}: {pair.verdict}"
+    return Headline(
+        pair=names,
+        settings=where,
+        ratio=ratio,
+        interval=interval,
+        verdict=pair.verdict,
+        time=f"{seconds_text(pair.faster_s)} against {seconds_text(pair.slower_s)} per steady epoch",
+        cost=_headline_all_in(pair) or _headline_epoch(pair),
+        more=what_would_decide(pair) if pair.verdict == "inconclusive" else "",
+        sentence=pair.sentences[0],
+        warning=warning,
+        text="; ".join(filter(None, (said, warning))),
+    )
+
+
+def _headline_interval(pair: Pairing) -> str:
+    """And the adjusted one where that alone leaves the verdict open."""
+    if pair.interval is None:
+        return ""
+    text = _to(pair.interval)
+    if pair.verdict != "inconclusive" or pair.adjusted_interval is None or pair.interval[0] <= 1:
+        return text
+    return f"{text} (allowing for all comparisons {_to(pair.adjusted_interval)})"
+
+
+def _headline_all_in(pair: Pairing) -> str:
+    """Cost of a run, everything included: what one pays."""
+    found = pair.end_to_end.ratio("all-in cost")
+    if found.ratio is None or found.faster_value is None or found.slower_value is None:
+        return ""
+    faster, slower = (usd(Decimal(repr(value))) for value in (found.faster_value, found.slower_value))
+    interval = f"95 % interval {_to(found.interval)}" if found.interval else f"no interval: {counts(pair.runs)}"
+    ratio = _bounded(ratio_text(found.ratio), pair.end_to_end)
+    return f"{faster} against {slower} for a run, all in: {ratio} times, {interval}"
+
+
+def _headline_epoch(pair: Pairing) -> str:
+    if pair.faster_epoch_usd is None or pair.slower_epoch_usd is None:
+        return ""
+    return f"{epoch_usd(pair.faster_epoch_usd)} against {epoch_usd(pair.slower_epoch_usd)} per steady epoch"
+
+
+def fairness_line(checks: Sequence[Check]) -> str:
+    """`33 of 35 checks same, the runs side by side; differs: seed (t4 0, v3-8 7); unknown: NVIDIA driver`.
+
+    The order is told also where it is sound, as nothing else shows it.
+    """
+    same = [check for check in checks if check.outcome == "same"]
+    order = "".join(f", the runs {check.detail.partition(':')[0]}" for check in same if check.name == ORDER)
+    listed = {
+        "invalid": [check.name for check in checks if check.outcome == "invalid"],
+        "differs": [f"{check.name} ({_cut(check.detail)})" for check in checks if check.outcome == "differs"],
+        "unknown": [check.name for check in checks if check.outcome == "unknown"],
+    }
+    others = (f"{outcome}: {', '.join(names)}" for outcome, names in listed.items() if names)
+    return "; ".join((f"{len(same)} of {len(checks)} checks same{order}", *others))
+
+
+def _cut(detail: str) -> str:
+    return detail if len(detail) <= _LETTERS else f"{detail[: _LETTERS - 1].rstrip()}…"
+
+
+def warnings_on_runs(runs: Sequence[RunMetrics]) -> Iterator[str]:
+    """Warn of runs that learned nothing that could be shown: nobody should choose an accelerator by them."""
+    at_chance = [run for run in runs if run.status == "succeeded" and run.accuracy.is_chance]
+    if at_chance:
+        listed = "; ".join(f"{_name(run)} {_chance(run.accuracy)}" for run in at_chance[:_FEW])
+        more = f"; and {len(at_chance) - _FEW} more" if len(at_chance) > _FEW else ""
+        yield (
+            f"no better than chance, so nothing shows that these runs learned anything: {listed}{more}. Their times are"
+            " those of steps, not of a training that works; do not choose by them what is worth its price"
+        )
+
+
+def _chance(found: Accuracy) -> str:
+    assert found.accuracy is not None
+    assert found.chance_accuracy is not None
+    low, high = found.accuracy_interval or (found.accuracy, found.accuracy)
+    interval = f" [{low:.1%} to {high:.1%}]" if low < high else ""
+    return f"{found.accuracy:.1%}{interval}, chance {found.chance_accuracy:.1%}"
+
+
+def notes_on_runs(sources: Sequence[Source], found: Matched) -> Iterator[str]:
+    """Say what was odd about runs, which of them were pooled, and which were not compared."""
+    bound = [source.record.run_id for source in sources if source.is_bound]
+    if bound:
+        unknown_price = "flex-start at the on-demand price, its own is unknown"
+        yield f"the cost of {', '.join(bound)} is an upper bound: {unknown_price}"
+    for run in found.runs:
+        yield from _on_run(run)
+    yield from _oddities(found)
+    yield from _pooled(found.matches)
+    if alone := _not_compared(found):
+        yield alone
+
+
+def _on_run(run: RunMetrics) -> Iterator[str]:
+    times, name = run.times, _name(run)
+    if times.parts > 1:
+        often = "once" if times.parts == 2 else f"{times.parts - 1} times"
+        lost = f"{times.restart_s:.1f} s to start again, and {times.away_s:.1f} s between its parts, not in its total"
+        yield f"{name} was stopped and resumed {often}: {lost}; no epoch includes them"
+    yield from (f"{name}: {sentence}" for sentence in on_workers(run.workers, run.missing_workers))
+    if run.status != "succeeded":
+        yield f"{name} {run.status}: its figures are shown but not compared"
+    elif run.compared_epoch_s is None and run.settings.unsynchronised_epochs:
+        yield f"{name} did not wait for the device at the end of its epochs, so their times are observed, not compared"
+    elif run.compared_epoch_s is None:
+        yield f"{name} has one epoch, so no steady one: not compared"
+
+
+def on_workers(timings: Sequence[WorkerTiming], missing: Sequence[int]) -> Iterator[str]:
+    """Say which workers of a slice left no record, and which are stragglers."""
+    if missing:
+        yield f"no record of worker {', '.join(map(str, missing))} is here: how fast it was is not known"
+    for each in timings:
+        if each.is_straggler and each.excess_s is not None and each.epoch_s is not None:
+            yield (
+                f"worker {each.worker} is a straggler: it waits {each.excess_s:.3g} s longer for input in an epoch of "
+                f"{each.epoch_s:.3g} s than the median of the others, which wait for it"
+            )
+
+
+def _oddities(found: Matched) -> Iterator[str]:
+    """List what the rules of docs/comparing.md found in epochs and repeats; of these only drift changes a figure."""
+    first = {run.training_id: run.name for run in reversed(found.runs)}.values()
+    steady = [(run.name, run.times.steady) for run in found.runs]
+    listed: dict[str, Iterable[str]] = {
+        "copies of another record, counted once": [run.name for run in found.runs if run.name not in first],
+        "leading epochs that still drifted, excluded": _epochs((name, each.drift_epochs) for name, each in steady),
+        "outlier epochs, kept": _epochs((name, each.outlier_epochs) for name, each in steady),
+        "level shift detected (epochs kept)": _epochs(
+            (name, (each.level_shift_epoch,)) for name, each in steady if each.level_shift_epoch
+        ),
+        "outliers among repeats, kept": map(_name, found.outlying),
+    }
+    yield from (f"{words}: {names}" for words, each in listed.items() if (names := "; ".join(each)))
+
+
+def _epochs(of_runs: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+    return [f"{name} {', '.join(map(str, epochs))}" for name, epochs in of_runs if epochs]
+
+
+def _pooled(matches: Sequence[Match]) -> Iterator[str]:
+    """Say which launches have runs that count as repeats of each other's, and when each began to train."""
+    began: dict[str, datetime] = {}
+    for side in (side for match in matches for side in (match.left, match.right)):
+        if len({run.experiment for run in side}) > 1:
+            for run in side:
+                name, start = run.experiment or "records without a launch", run.times.first_started_at
+                began[name] = min(began.get(name, start), start)
+    if began:
+        launches = ", ".join(f"{name} ({start:%Y-%m-%d %H:%M})" for name, start in began.items())
+        yield f"pooled: runs of several launches count as repeats of each other: {launches} UTC"
+
+
+def _not_compared(found: Matched) -> str:
+    """Say which runs have no counterpart, or why none has; empty when all have one."""
+    if found.matches:
+        matched = {run.name for match in found.matches for run in match.runs}
+        alone = [_name(run) for run in found.usable if run.name not in matched]
+        return f"no other accelerator ran the same as {', '.join(alone)}: not compared" if alone else ""
+    if len(found.runs) == 1:
+        return "one run: nothing to compare it with"
+    if len({run.accelerator for run in found.usable}) == 1:
+        return "one accelerator: nothing to compare it with"
+    return "no two accelerators have steady epochs of the same workload: nothing to compare"
+
+
+def notes_on_verdicts(pairings: Sequence[Pairing], looks: int) -> Iterator[str]:
+    """Say what the intervals and verdicts allow for. `looks`: as in Source."""
+    steady = sum(pairing.interval is not None for pairing in pairings)
+    others = sum(pairing.end_to_end.comparisons for pairing in pairings)
+    if steady + others > 1:
+        what = f" ({steady} of steady epochs, {others} to the target and all in)" if others else ""
+        yield (
+            f"{steady + others} comparisons{what}: verdicts allow for all of them (at most 1 in 20 such reports has a "
+            "false one); each interval shown is a 95 % interval by itself"
+        )
+    if steady + others and looks > 1:
+        yield f"intervals and verdicts allow for {looks} looks, at each of which the sweep could stop"
+
+
+def _name(run: RunMetrics) -> str:
+    return f"{run.name} ({run.accelerator})"
+
+
+def epoch_usd(amount: Decimal) -> str:
+    """An epoch may cost a thousandth of a cent: two digits of it at least."""
+    return usd(amount) if amount == 0 or amount >= Decimal("0.001") else f"${amount:.{max(6, 1 - amount.adjusted())}f}"
+
+
+def ratio_text(ratio: float) -> str:
+    """Three significant digits; as many more as it takes to tell it from 1."""
+    digits = min(6, max(0, 2 - floor(log10(ratio))))
+    while digits < 6 and ratio != 1 and float(f"{ratio:.{digits}f}") == 1:
+        digits += 1
+    return f"{ratio:.{digits}f}"
+
+
+def _ends(interval: Interval) -> str:
+    """`[1.20, 3.40]`, an interval of ratios."""
+    return f"[{ratio_text(interval[0])}, {ratio_text(interval[1])}]"
+
+
+def _to(interval: Interval) -> str:
+    return " to ".join(map(ratio_text, interval))
+
+
+def seconds_text(seconds: float) -> str:
+    """Three significant digits at least."""
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def samples_text(samples: float) -> str:
+    """Two significant digits: a place where lines cross is not known better."""
+    for unit, name in ((1e9, " billion"), (1e6, " million"), (1.0, "")):
+        if samples >= unit:
+            digits = 1 - floor(log10(samples))
+            return f"{round(samples, digits) / unit:,.{1 if name and samples < 10 * unit else 0}f}{name}"
+    return "1"
+
+
+def counts(runs: tuple[int, int]) -> str:
+    """How many runs two sides have."""
+    if runs[0] == runs[1]:
+        return "one run each" if runs[0] == 1 else f"{runs[0]} runs each"
+    return f"{runs[0]} and {runs[1]} runs"
+
+
+def target_text(accuracy: float) -> str:
+    """As per cent, without needless zeros: 76 %, 99.25 %."""
+    return f"{accuracy * 100:.4g} %"

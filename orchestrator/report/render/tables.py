@@ -1,0 +1,500 @@
+"""The tables of a report as text cells, units in titles or columns; terminal and page add frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from orchestrator.domain.money import usd
+from orchestrator.domain.published import Published
+from orchestrator.domain.runs import Stage
+from orchestrator.domain.statistics import Interval, centre_of_all
+from orchestrator.report.metrics import NO_OWN_CODE
+from orchestrator.report.render.sentences import epoch_usd, target_text
+from orchestrator.report.run_schema import RunMetrics, WorkerTiming
+from orchestrator.report.schema import Group, Report
+from orchestrator.report.workers import LEAST_SHARE
+
+_MARKUP = re.compile(r"([\\`*_\[\]<>|])")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as text: `figures` names the columns to align on the right, `legend` says what they mean."""
+
+    title: str
+    columns: tuple[str, ...]
+    figures: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    legend: tuple[str, ...] = ()
+
+    def markdown(self) -> Iterator[str]:
+        """Its lines as Markdown."""
+        yield f"\n{plain_markdown(self.title)}\n"
+        yield f"| {' | '.join(map(plain_markdown, self.columns))} |"
+        yield f"|{'|'.join('---:' if name in self.figures else '---' for name in self.columns)}|"
+        yield from (f"| {' | '.join(map(plain_markdown, row))} |" for row in self.rows)
+        yield from (f"\n{plain_markdown(line)}" for line in self.legend)
+
+
+def all_sheets(report: Report) -> tuple[Sheet, ...]:
+    """A row for each run; then, where they say something, pairings, batch sizes and published results."""
+    found = [*sheets(report), *_more_sheets(report)]
+    if report.pairings:
+        found += [pair_sheet(report), _end_to_end_sheet(report)]
+    published = [_published_sheet(report.published)] if report.published else []
+    return tuple(map(without_empty, (*found, *_batch_sheets(report), *published)))
+
+
+def without_empty(sheet: Sheet) -> Sheet:
+    """The table without columns in which every cell is a dash."""
+    if not sheet.rows:
+        return sheet
+    kept = [place for place in range(len(sheet.columns)) if any(row[place] not in ("-", "") for row in sheet.rows)]
+    return replace(
+        sheet,
+        columns=tuple(sheet.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in sheet.rows),
+    )
+
+
+def _mark_of(report: Report) -> str:
+    """The mark of simulated runs in a title; else ""."""
+    return f" ({report.mark})" if report.mark else ""
+
+
+GIVES_WAY = ("95 % interval", "to target, USD", "µs/sample", "to target, s", "samples", "USD/1M samples", "runs")
+"""What a narrow terminal does without, one after the other."""
+_GROUP_LEGEND = {
+    "runs": "Geometric means over the runs of a row",
+    "epoch, s": "epoch: steady ones",
+    "to target, s": "to target: training and evaluation until {target} test accuracy",
+    "all in, USD": "all in: everything that a run cost, as settled",
+}
+
+
+@dataclass(frozen=True)
+class _GroupRow:
+    group: Group
+    members: Sequence[RunMetrics]
+
+    def mean(self, figure: Callable[[RunMetrics], float | Decimal | None]) -> float | None:
+        return centre_of_all([figure(run) for run in self.members])
+
+
+_GROUP_CELLS: dict[str, Callable[[_GroupRow], str]] = {
+    "workload": lambda row: row.group.workload,
+    "accelerator": lambda row: row.group.accelerator,
+    "batch": lambda row: "-" if row.group.global_batch is None else str(row.group.global_batch),
+    "samples": lambda row: "-" if row.group.train_samples is None else f"{row.group.train_samples:,}",
+    "variant": lambda row: ", ".join(row.group.variant) or "-",
+    "runs": lambda row: str(len(row.members)),
+    "epoch, s": lambda row: number(row.group.steady_epoch_s),
+    "95 % interval": lambda row: (
+        "-" if (found := row.group.steady_epoch_interval) is None else f"{number(found[0])} to {number(found[1])}"
+    ),
+    "µs/sample": lambda row: number(row.group.sample_s, 1e6),
+    "accuracy": lambda row: "-" if (found := row.mean(lambda run: run.accuracy.accuracy)) is None else f"{found:.2%}",
+    "to target, s": lambda row: number(row.mean(lambda run: run.accuracy.target_s)),
+    "to target, USD": lambda row: _figure_usd(row.mean(lambda run: run.accuracy.target_usd)),
+    "USD/1M samples": lambda row: _figure_usd(row.mean(lambda run: run.speed.usd_per_million_samples)),
+    "all in, USD": lambda row: _figure_usd(row.mean(lambda run: run.money.usd)),
+}
+_GROUP_TEXTS = ("workload", "accelerator", "variant")
+_GROUP_SAME = ("workload", "batch", "samples")
+"""Left out where every row has the same."""
+
+
+def group_sheet(report: Report) -> Sheet | None:
+    """A row for each group; columns that would be empty or the same in every row are left out. None: no group."""
+    if not report.groups:
+        return None
+    named = {run.name: run for run in report.runs}
+    rows = [_GroupRow(group, [named[name] for name in group.runs]) for group in report.groups]
+    cells = {name: [cell(row) for row in rows] for name, cell in _GROUP_CELLS.items()}
+    same = {name: cells[name][0] for name in _GROUP_SAME if len(set(cells[name])) == 1 and cells[name][0] != "-"}
+    columns = tuple(name for name in cells if name not in same)
+    title = (
+        same.get("workload"),
+        f"batch {same['batch']}" if "batch" in same else None,
+        f"{same['samples']} samples" if "samples" in same else None,
+    )
+    sheet = Sheet(
+        (", ".join(filter(None, title)) or "All runs") + _mark_of(report),
+        columns,
+        tuple(name for name in columns if name not in _GROUP_TEXTS),
+        tuple(zip(*(cells[name] for name in columns), strict=True)),
+    )
+    return _explained(without_empty(sheet), report)
+
+
+def _explained(sheet: Sheet, report: Report) -> Sheet:
+    targets = {run.accuracy.target_accuracy for run in report.runs if run.accuracy.target_accuracy is not None}
+    words = "; ".join(text for name, text in _GROUP_LEGEND.items() if name in sheet.columns)
+    return replace(sheet, legend=(words.format(target=" or ".join(map(target_text, sorted(targets)))),))
+
+
+def _figure_usd(amount: float | None) -> str:
+    """Three significant digits."""
+    if amount is None:
+        return "-"
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.3g}" if amount >= 1e-4 else f"{amount:.7f}"
+
+
+_STAGES = (Stage.PROVISION, Stage.PREPARE, Stage.TRAIN, Stage.COLLECT, Stage.TEARDOWN)
+
+
+def sheets(report: Report) -> tuple[Sheet, ...]:
+    """Where the time went; how fast it was; what came out and what it cost."""
+    return (
+        _sheet(report, "Time in seconds", _TIMES, _TIMES_LEGEND),
+        _sheet(report, "Speed, steps in ms", _SPEEDS, _SPEEDS_LEGEND),
+        _result_sheet(report),
+    )
+
+
+def _more_sheets(report: Report) -> tuple[Sheet, ...]:
+    """Rented time by stage and times of a slice's workers, where they are known, and data."""
+    stages = (
+        _sheet(report, "Stages in seconds", _STAGE_S, _STAGE_S_LEGEND),
+        _sheet(report, "What the stages cost, USD", _STAGE_USD, _STAGE_USD_LEGEND),
+    )
+    known = stages if any(run.stages for run in report.runs) else ()
+    named = [(run.name, run.workers) for run in report.runs if run.workers]
+    workers = (worker_sheet(named, _mark_of(report)),) if named else ()
+    return (*known, *workers, _sheet(report, "Data", _DATA, _DATA_LEGEND))
+
+
+_RunCells = dict[str, Callable[[RunMetrics], str]]
+
+
+def _sheet(report: Report, title: str, cells: _RunCells, legend: tuple[str, ...]) -> Sheet:
+    shown = {name: _WHO[name] for name in _who_columns(report.runs)} | cells
+    rows = tuple(tuple(cell(run) for cell in shown.values()) for run in report.runs)
+    figures = tuple(name for name in shown if name not in _TEXTS)
+    return Sheet(f"{title}{_mark_of(report)}", tuple(shown), figures, rows, legend)
+
+
+_WHO: _RunCells = {
+    "run": lambda run: run.name,
+    "accelerator": lambda run: run.accelerator,
+    "device": lambda run: "simulated" if run.hardware.simulated else run.hardware.device,
+    "ended": lambda run: run.status,
+    "batch": lambda run: whole_number(run.global_batch),
+    "samples": lambda run: count(run.train_samples),
+}
+
+
+def _who_columns(runs: Sequence[RunMetrics]) -> tuple[str, ...]:
+    """The columns that name a run; samples, device and end stand there only where they say something."""
+    devices = len({run.hardware.simulated for run in runs}) > 1 or any(
+        not run.hardware.simulated and run.hardware.device != run.ran_on for run in runs
+    )
+    useful = {"samples": len({run.train_samples for run in runs}) > 1, "device": devices}
+    useful["ended"] = any(run.status != "succeeded" for run in runs)
+    return tuple(name for name in _WHO if useful.get(name, True))
+
+
+_TIMES: _RunCells = {
+    "total": lambda run: number(run.times.total_s),
+    "imports": lambda run: number(run.times.imports_s),
+    "set-up": lambda run: number(run.times.setup_s),
+    "data": lambda run: number(run.times.data_load_s),
+    "compile": lambda run: number(run.times.compile_s),
+    "first": lambda run: number(run.times.first_epoch_s),
+    "second": lambda run: number(run.times.second_epoch_s),
+    "steady": lambda run: number(run.compared_epoch_s),
+    "n": lambda run: str(run.times.steady.steady_epochs),
+    "eval": lambda run: number(run.speed.eval_s),
+    "wait": lambda run: share(run.speed.input_wait_share),
+    "other": lambda run: number(run.times.other_s),
+}
+_TIMES_LEGEND = (
+    "total: the trainer's own; first, second, steady: epochs, the median of the n steady ones; eval: of one epoch",
+    "wait: for input, in steady epochs; other: in the total and in no other column, as inference, compiling evaluation",
+)
+_SPEEDS: _RunCells = {
+    "p50": lambda run: number(run.times.step_p50_s, 1e3),
+    "p90": lambda run: number(run.times.step_p90_s, 1e3),
+    "p99": lambda run: number(run.times.step_p99_s, 1e3),
+    "µs/sample": lambda run: number(run.speed.sample_s, 1e6),
+    "samples/s": lambda run: count(run.speed.samples_per_s),
+    "per chip": lambda run: count(run.speed.samples_per_s_per_chip),
+    "M/USD": lambda run: number(run.speed.samples_per_usd, 1e-6),
+    "GFLOP/s": lambda run: number(run.usage.flops_per_s, 1e-9),
+    "MFU": lambda run: share(run.usage.mfu),
+    "predict": lambda run: number(run.speed.inference_p50_s, 1e3),
+    "predict/s": lambda run: count(run.speed.inference_samples_per_s),
+}
+_SPEEDS_LEGEND = (
+    "p50 p90 p99: time per step, over blocks of steps; µs/sample: steady epoch / samples of its whole batches",
+    "per chip: samples/s",
+    "M/USD: million training samples a dollar; MFU: model FLOP/s as share of the peak",
+    "predict: latency of one image on each replica, all at once; predict/s: of all replicas, at the training batch",
+)
+_ACCURACIES: _RunCells = {
+    "accuracy": lambda run: share(run.accuracy.accuracy, 2),
+    "target": lambda run: share(run.accuracy.target_accuracy, 2),
+    "in epoch": lambda run: whole_number(run.accuracy.target_epoch),
+    "in s": lambda run: ("≤ " if run.accuracy.target_is_bound else "") + number(run.accuracy.target_s),
+    "for USD": lambda run: small_usd(run.accuracy.target_usd),
+}
+_RESULTS: _RunCells = {
+    "epoch USD": lambda run: small_usd(run.money.usd_per_steady_epoch),
+    "run USD": lambda run: money(run.money.usd),
+    "host MiB": lambda run: count(run.usage.host_peak_bytes, 2**-20),
+    "device MiB": lambda run: count(run.usage.device_peak_bytes, 2**-20),
+}
+_RESULTS_LEGEND = (
+    "target: accuracy; in epoch: the first whose evaluation shows it; in s, for USD: training and evaluation until the "
+    "learning curve crosses it, at the VM's rate; ≤: before the end of the first epoch",
+    "epoch USD: VM rate x steady epoch; run USD: settled, all of it; MiB: peaks of the process and of one device",
+)
+
+
+def _result_sheet(report: Report) -> Sheet:
+    """With accuracies where there are some, and test losses where a run has nothing else."""
+    title, found = "Result and cost", [run.accuracy for run in report.runs]
+    cells = {name: _metric(name) for each in found for name in each.test_metrics}
+    if any(each.accuracy is None and each.test_loss is not None for each in found):
+        cells["test loss"] = lambda run: value_text(run.accuracy.test_loss)
+    if all(each.accuracy is None for each in found):
+        return _sheet(report, title, cells | _RESULTS, _RESULTS_LEGEND[1:])
+    return _sheet(report, title, _ACCURACIES | cells | _RESULTS, _RESULTS_LEGEND)
+
+
+def _metric(name: str) -> Callable[[RunMetrics], str]:
+    return lambda run: value_text(run.accuracy.test_metrics.get(name))
+
+
+def _stage_s(stage: Stage) -> Callable[[RunMetrics], str]:
+    return lambda run: number(next((each.seconds for each in run.stages if each.stage is stage), None))
+
+
+def _stage_usd(stage: Stage) -> Callable[[RunMetrics], str]:
+    return lambda run: small_usd(next((each.usd for each in run.stages if each.stage is stage), None))
+
+
+_STAGE_S: _RunCells = {str(stage): _stage_s(stage) for stage in _STAGES}
+_STAGE_USD: _RunCells = {
+    **{str(stage): _stage_usd(stage) for stage in _STAGES},
+    "besides": lambda run: small_usd(run.money.side_usd),
+    "in all": lambda run: money(run.money.usd),
+}
+_STAGE_S_LEGEND = ("stages: by the ledger's events, over all attempts; train has the trainer's total in it",)
+_STAGE_USD_LEGEND = (
+    "cost of stages: VM rate x what of them billed, without rounding up; besides: storage, operations, egress, jobs",
+)
+_DATA: _RunCells = {
+    "workload": lambda run: run.workload if run.settings.code == NO_OWN_CODE else run.settings.code,
+    "samples": lambda run: count(run.train_samples),
+    "data MB": lambda run: number(run.training.data_bytes, 1e-6),
+    "read MB": lambda run: number(run.training.data_read_bytes, 1e-6),
+    "read from": lambda run: run.training.data_locality,
+    "epochs": lambda run: str(run.training.epochs),
+    "seed": lambda run: str(run.training.seed),
+    "precision": lambda run: run.training.precision,
+    "TensorFlow": lambda run: run.training.tensorflow or "-",
+}
+_TEXTS = ("run", "accelerator", "device", "ended", "workload", "read from", "precision", "TensorFlow")
+_DATA_LEGEND = ("data MB: the data set in the bucket; read MB: shard files, all epochs, 1 MB = 1e6 bytes",)
+
+_WORKER_CELLS: dict[str, Callable[[WorkerTiming], str]] = {
+    "worker": lambda each: str(each.worker),
+    "ended": lambda each: each.status,
+    "late": lambda each: number(each.late_s),
+    "imports": lambda each: number(each.imports_s),
+    "set-up": lambda each: number(each.setup_s),
+    "data": lambda each: number(each.data_load_s),
+    "compile": lambda each: number(each.compile_s),
+    "epoch": lambda each: number(each.epoch_s),
+    "n": lambda each: str(each.epochs),
+    "wait": lambda each: number(each.input_wait_s),
+    "excess": lambda each: "-" if each.excess_s is None else f"{each.excess_s:+.3g}",
+    "CPU": lambda each: share(each.cpu_taken_share),
+    "straggler": lambda each: "yes" if each.is_straggler else "no" if each.excess_s is not None else "unknown",
+}
+_WORKER_LEGEND = (
+    "late: started after the first worker; imports, data: its own; set-up, compile: with waiting for the others",
+    "epoch, wait: means of the n steady epochs, wait for its own input; excess: wait above the others' median; "
+    f"straggler: excess of {LEAST_SHARE:.0%} of the epoch or more, its 95 % interval (of all workers) above 0",
+    "CPU: share of its cores' time in which the trainer waited for a CPU. Every step ends for all workers at once, so "
+    "slow devices or networks of one do not show here",
+)
+
+
+def worker_sheet(runs: Sequence[tuple[str, Sequence[WorkerTiming]]], mark: str) -> Sheet:
+    """The workers of each named run, in seconds. `mark`: what a title says of simulated runs."""
+    rows = tuple((name, *(cell(each) for cell in _WORKER_CELLS.values())) for name, workers in runs for each in workers)
+    figures = tuple(name for name in _WORKER_CELLS if name not in ("ended", "straggler"))
+    return Sheet(f"Workers, in seconds{mark}", ("run", *_WORKER_CELLS), figures, rows, _WORKER_LEGEND)
+
+
+def pair_sheet(report: Report) -> Sheet:
+    sizes, ratios = ("samples", "batch"), ("times as fast", "95 % interval", "cost of an epoch", "95 % interval")
+    figures = (*sizes, "faster s", "slower s", "runs", *ratios)
+    rows = tuple(
+        (
+            *(pair.workload, ", ".join(pair.variant) or "-", pair.faster, pair.slower),
+            *(count(pair.train_samples), whole_number(pair.global_batch)),
+            *(number(pair.faster_s), number(pair.slower_s), f"{pair.faster_runs}, {pair.slower_runs}"),
+            *(f"{pair.ratio:.2f}", interval_text(pair.interval)),
+            # The figure is slower / faster: turned over it says what the speed is paid with.
+            "-" if pair.epoch_usd_ratio is None else f"{1 / pair.epoch_usd_ratio:.2f}",
+            interval_text(pair.epoch_usd_interval and (1 / pair.epoch_usd_interval[1], 1 / pair.epoch_usd_interval[0])),
+            pair.verdict,
+        )
+        for pair in report.pairings
+    )
+    columns = ("workload", "variant", "faster", "slower", *figures, "verdict")
+    legend = ("times as fast: of steady epochs; cost of an epoch: on the faster one over on the slower one",)
+    return Sheet(f"Pairs{_mark_of(report)}", columns, figures, rows, legend)
+
+
+def _end_to_end_sheet(report: Report) -> Sheet:
+    """Time and cost to the target, and all-in cost, of each pairing: a row for each."""
+    rows = tuple(
+        (
+            *(pair.workload, ", ".join(pair.variant) or "-", pair.faster, pair.slower),
+            *(count(pair.train_samples), whole_number(pair.global_batch)),
+            *(_FIGURES[ratio.figure], value_text(ratio.faster_value), value_text(ratio.slower_value)),
+            f"{whole.faster_reached}/{pair.faster_runs}, {whole.slower_reached}/{pair.slower_runs}",
+            "-" if ratio.ratio is None else f"{ratio.ratio:.2f}",
+            interval_text(ratio.interval),
+            ratio.verdict or "-",
+        )
+        for pair in report.pairings
+        for whole in (pair.end_to_end,)
+        for ratio in whole.ratios
+    )
+    figures = ("samples", "batch", "faster", "slower", "reached", "ratio", "95 % interval")
+    columns = ("workload", "variant", "faster one", "slower one", "samples", "batch", "figure", *figures[2:], "verdict")
+    missing = {ratio.why: _FIGURES[ratio.figure] for pair in report.pairings for ratio in pair.end_to_end.ratios}
+    legend = (*_END_TO_END_LEGEND, *(f"no ratio {figure}: {why}" for why, figure in missing.items() if why))
+    return Sheet(f"To the target, and all in{_mark_of(report)}", columns, figures, rows, legend)
+
+
+_FIGURES = {"time to target": "to target, s", "cost to target": "to target, USD", "all-in cost": "all in, USD"}
+_END_TO_END_LEGEND = (
+    "to target: training and evaluation until the learning curve crosses it, without set-up and compilation; all in: "
+    "all that a run cost, as settled; reached: runs that reached the target; ratio: faster one / slower one, by steady "
+    "epochs",
+)
+
+_BY_BATCH: tuple[tuple[str, Callable[[Group], float], Callable[[Published], float | None]], ...] = (
+    ("Steady epoch by batch size, s", lambda group: group.steady_epoch_s, lambda each: each.epoch_s),
+    ("Time per sample by batch size, µs", lambda group: group.sample_s * 1e6, lambda each: each.sample_us),
+)
+
+
+def _batch_sheets(report: Report) -> Iterator[Sheet]:
+    """Like the published table: a row for each batch size, a column for each accelerator, theirs beside ours."""
+    if len({(group.workload, group.global_batch) for group in report.groups}) < 2:
+        return
+    theirs = {
+        (_size(each), f"{each.accelerator}, published"): each
+        for each in report.published
+        if each.network == "theirs" and each.global_batch is not None and each.sample_us is not None
+    }
+    published = "; published: single runs of others, headed 'step time' there though per sample" if theirs else ""
+    legend = f"geometric means over runs{published}"
+    for title, of_group, of_published in _BY_BATCH:
+        cells = {
+            (_size(group), ", ".join((group.accelerator, *group.variant))): number(of_group(group))
+            for group in report.groups
+        }
+        cells |= {place: number(of_published(each)) for place, each in theirs.items()}
+        yield _grid(f"{title}{_mark_of(report)}", cells, legend)
+
+
+def _grid(title: str, cells: Mapping[tuple[tuple[str, int, int], str], str], legend: str) -> Sheet:
+    """Cells by workload, samples and batch, and by column."""
+    columns = tuple(dict.fromkeys(column for _, column in cells))
+    figures = ("samples", "batch", *columns)
+    rows = [
+        (*_size_cells(size), *(cells.get((size, column), "-") for column in columns))
+        for size in sorted({size for size, _ in cells})
+    ]
+    return Sheet(title, ("workload", *figures), figures, tuple(rows), (legend,))
+
+
+def _size(of: Group | Published) -> tuple[str, int, int]:
+    return of.workload, of.train_samples or 0, of.global_batch or 0
+
+
+def _size_cells(size: tuple[str, int, int]) -> tuple[str, str, str]:
+    workload, samples, batch = size
+    return workload, f"{samples:,}" if samples else "-", str(batch) if batch else "-"
+
+
+def _published_sheet(published: Sequence[Published]) -> Sheet:
+    figures = ("batch", "samples", "epochs", "epoch s", "µs/sample", "total s", "accuracy", "MB")
+    rows = tuple(
+        (
+            *(each.experiment, each.workload, each.network, each.accelerator),
+            *(whole_number(each.global_batch), count(each.train_samples)),
+            *(whole_number(each.epochs), number(each.epoch_s), number(each.sample_us), number(each.total_s)),
+            *(share(each.accuracy, 2), number(each.memory_bytes, 1e-6)),
+        )
+        for each in published
+    )
+    notes = dict.fromkeys(f"{each.experiment}: {each.note}" for each in published)
+    legend = [
+        "published by others, of single runs, for reference only: in none of the figures above",
+        "epoch s: after their first epoch, which has compilation and reading in it; ours has neither",
+    ]
+    if any(each.network == "ours" for each in published):
+        legend.append("network ours: they published no layers, so their figures are of another model, not beside ours")
+    columns = ("from", "workload", "network", "accelerator", *figures)
+    return Sheet("Published for the same workloads", columns, figures, rows, (*legend, *notes))
+
+
+def plain_markdown(text: str) -> str:
+    """The text on one line, of which nothing is taken for markup."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def number(value: float | Decimal | None, scale: float = 1.0) -> str:
+    """Three significant digits, never an exponent; a dash for what is not known."""
+    if value is None:
+        return "-"
+    scaled = float(value) * scale
+    digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2 if scaled >= 0.9995 else 3
+    return f"{scaled:,.{digits}f}"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """As per cent, with so many decimal places."""
+    return "-" if value is None else f"{value:.{digits}%}"
+
+
+def whole_number(value: int | None) -> str:
+    """A whole number."""
+    return "-" if value is None else str(value)
+
+
+def count(value: float | None, scale: float = 1.0) -> str:
+    """Rounded to a whole number, with separators."""
+    return "-" if value is None else f"{value * scale:,.0f}"
+
+
+def money(value: Decimal | None) -> str:
+    """As `usd` has it."""
+    return "-" if value is None else usd(value)
+
+
+def small_usd(value: Decimal | None) -> str:
+    """As `epoch_usd` has it."""
+    return "-" if value is None else epoch_usd(value)
+
+
+def value_text(value: float | None) -> str:
+    """Three significant digits, also of what is small."""
+    return "-" if value is None else f"{value:.3g}" if value < 0.1 else number(value)
+
+
+def interval_text(interval: Interval | None) -> str:
+    """`1.20 to 3.40`."""
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

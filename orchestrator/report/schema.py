@@ -1,0 +1,244 @@
+"""A report as `compare --json` prints it: runs, groups of them, pairings and their verdicts, fairness, notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.domain.published import Published
+from orchestrator.domain.statistics import Interval
+from orchestrator.report.run_schema import RunMetrics
+
+SIMULATED = "simulated: speeds mean nothing"
+"""Stands on everything that is shown of simulated runs."""
+Verdict = Literal["faster", "inconclusive", "observation", "invalid"]
+CheckOutcome = Literal["same", "differs", "invalid", "unknown"]
+Figure = Literal["time to target", "cost to target", "all-in cost"]
+RatioVerdict = Literal["lower", "higher", "inconclusive", "observation", "invalid"]
+
+
+class Check(BaseModel):
+    """One thing that ought to be the same: whether it was, and with which values.
+
+    `invalid` makes a pairing mean nothing: it has no verdict, and a report of nothing but invalid pairings is refused
+    unless forced; `differs` is listed and leaves it standing; `unknown`: the records do not say.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    outcome: CheckOutcome
+    detail: str
+
+
+class Ratio(BaseModel):
+    """One figure on the faster accelerator over the same on the slower one: of geometric means over their runs.
+
+    `faster_value`, `slower_value`: those means, in seconds or USD. `interval` includes the true ratio with 95 %
+    confidence, `adjusted_interval` allows for all comparisons of the report. `verdict`: "lower" or "higher" where the
+    ratio is not 1, false in 5 % of reports at most; "inconclusive" where it may be 1; "observation" where nothing is
+    claimed: for lack of repeats, for `EndToEnd.target_caveat`, or as the side that costs more may have cost less
+    (`EndToEnd.faster_usd_is_bound`); "invalid" as the pairing; None without a ratio, and `why` says what is missing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    figure: Figure
+    faster_value: float | None = None
+    slower_value: float | None = None
+    ratio: float | None = None
+    interval: Interval | None = None
+    adjusted_interval: Interval | None = None
+    verdict: RatioVerdict | None = None
+    why: str = ""
+
+
+class Crossover(BaseModel):
+    """From about how many training samples (epochs times samples) on `less_above` takes less, all in.
+
+    `samples`: None where it does so at any number that was tried, 1 and `MOST_SAMPLES`. `measured_samples`: that a run
+    trained, in the mean: from there the line is extrapolated. `low`, `high`: the ends of the 95 % interval; None where
+    the runs do not show that end.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    of: Literal["cost", "time"]
+    less_above: str
+    samples: float | None
+    measured_samples: float
+    low: float | None
+    high: float | None
+
+
+class EndToEnd(BaseModel):
+    """A pairing beyond steady epochs.
+
+    `target`: the accuracy, None without one; so many runs reached it. `target_is_late`: it was stated after them.
+    `target_caveat`: why nothing is claimed of the way to it: it was chosen from the runs, or the trainings were not the
+    same. `ratios`: always the same three. `break_even`: in cost and in time, where the runs tell. `*_usd_is_bound`:
+    that side may have cost less. `sentence`: the answer in one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: float | None
+    target_is_stated: bool
+    target_is_late: bool
+    target_caveat: str
+    faster_reached: int
+    slower_reached: int
+    ratios: tuple[Ratio, ...]
+    break_even: tuple[Crossover, ...]
+    faster_usd_is_bound: bool
+    slower_usd_is_bound: bool
+    sentence: str = ""
+
+    @property
+    def comparisons(self) -> int:
+        """How many of the report's tests it adds: those of the target are one, as are those of the all-in cost."""
+        claims = [each for each in self.ratios if each.adjusted_interval is not None]
+        return len({each.figure == "all-in cost" for each in claims})
+
+    def ratio(self, figure: Figure) -> Ratio:
+        """The one of that figure."""
+        return next(each for each in self.ratios if each.figure == figure)
+
+
+class Pairing(BaseModel):
+    """Two accelerators that trained the same: `ratio` = slower / faster, of the geometric means of their steady epochs.
+
+    `interval` includes the true ratio with 95 % confidence; `adjusted_interval`, by which the verdict is, allows for
+    all comparisons of the report. `epoch_usd_interval` includes that of what an epoch costs on them, slower / faster as
+    well: below 1 the faster one is more expensive. `verdict`: "faster" when the ratio is not 1, false in 5 % of reports
+    at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "invalid" when fairness calls the
+    pairing so, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
+    `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None when not the same.
+    `variant`: what tells it from other pairings besides. `at_chance`: how many of its runs are no better than chance.
+    `end_to_end`: what counts besides steady epochs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    global_batch: int | None
+    train_samples: int | None
+    variant: tuple[str, ...]
+    faster: str
+    slower: str
+    faster_s: float
+    slower_s: float
+    faster_runs: int
+    slower_runs: int
+    ratio: float
+    interval: Interval | None
+    adjusted_interval: Interval | None
+    faster_epoch_usd: Decimal | None
+    slower_epoch_usd: Decimal | None
+    epoch_usd_ratio: float | None
+    epoch_usd_interval: Interval | None
+    verdict: Verdict
+    more_repeats: int | None
+    more_usd: Decimal | None
+    sentence: str = ""
+    at_chance: int
+    end_to_end: EndToEnd
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """How many there are of the faster one and of the slower one."""
+        return self.faster_runs, self.slower_runs
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The faster accelerator and the slower one."""
+        return self.faster, self.slower
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The answer from end to end, where there is one, and the verdict on steady epochs."""
+        return tuple(filter(None, (self.end_to_end.sentence, self.sentence)))
+
+
+class Group(BaseModel):
+    """Runs that ought to be alike: same workload, accelerator, global batch asked for, training samples and variant.
+
+    `global_batch`: None where searches for the best one ended differently.
+
+    Figures are geometric means over those that succeeded with a steady epoch, as in a Pairing; `runs` are their names.
+    The intervals include them with 95 % confidence; None with fewer than two runs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    accelerator: str
+    global_batch: int | None
+    train_samples: int | None
+    variant: tuple[str, ...]
+    runs: tuple[str, ...]
+    steady_epoch_s: float
+    steady_epoch_interval: Interval | None
+    sample_s: float
+    sample_interval: Interval | None
+    samples_per_s_per_chip: float | None
+    samples_per_usd: float | None
+    usd_per_steady_epoch: float | None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A pairing at a glance. `pair` and `settings` say of what it is, the latter only where pairings of the report
+    differ in it.
+
+    `ratio`: of steady epochs, with its 95 % `interval` ("": none). `time`, `cost`: of both; `cost` is "" where no price
+    is known. `more`: what would decide an inconclusive one, else "". `sentence`: the answer from end to end, or the
+    verdict on steady epochs. `warning`: that its models learned nothing, else "". `text`: without time and cost.
+    """
+
+    pair: str
+    settings: str
+    ratio: str
+    interval: str
+    verdict: Verdict
+    time: str
+    cost: str
+    more: str
+    sentence: str
+    warning: str
+    text: str
+
+
+class Report(BaseModel):
+    """Runs side by side: `verdict` in words, `fairness` everything that was checked before it.
+
+    `simulated`: at least one run is, so that nothing in it says anything about real hardware. `target` says which
+    accuracy the runs' target figures are about, `apart` whose accuracy is too far from those they are paired with: it
+    sets no target for others. `warnings`: what is to be read before any verdict; `notes`: what was odd, and how sure.
+    `published` has the same workloads as the runs; nothing of it is in any statistic. `headlines`: one a pairing;
+    `fairness_line`: all checks in one line. Neither is in the JSON, which has what they are made of.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: str
+    simulated: bool
+    runs: tuple[RunMetrics, ...]
+    pairings: tuple[Pairing, ...]
+    fairness: tuple[Check, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    apart: tuple[str, ...]
+    target: str
+    groups: tuple[Group, ...]
+    published: tuple[Published, ...]
+    headlines: tuple[Headline, ...] = Field(exclude=True)
+    fairness_line: str = Field(exclude=True)
+
+    @property
+    def mark(self) -> str:
+        """The mark on everything that is shown of simulated runs; empty for real ones."""
+        return SIMULATED if self.simulated else ""
