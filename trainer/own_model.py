@@ -51,21 +51,26 @@ def check_state(path: Path, policy: str) -> None:
         raise CodeError(
             path, problem, "take set_global_policy away: --precision chooses; a layer may have its own dtype"
         )
-    if _is_eager():
+    if _was_eager():
         problem = "it turns compilation off (run_functions_eagerly, or jax_disable_jit): nothing could be measured"
         raise CodeError(path, problem, "take that line away")
 
 
-def _is_eager() -> bool:
+def _was_eager() -> bool:
+    """Whether nothing is compiled; from now on it is."""
     import keras
 
     if keras.backend.backend() == "jax":
         import jax
 
-        return bool(jax.config.read("jax_disable_jit"))
-    import tensorflow as tf
+        was_eager = bool(jax.config.read("jax_disable_jit"))
+        jax.config.update("jax_disable_jit", False)
+    else:
+        import tensorflow as tf
 
-    return bool(tf.config.functions_run_eagerly())
+        was_eager = bool(tf.config.functions_run_eagerly())
+        tf.config.run_functions_eagerly(False)
+    return was_eager
 
 
 def notes_of(model: Any, *, pixels: bool) -> Iterator[str]:
