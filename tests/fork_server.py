@@ -146,6 +146,7 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
     unwanted = ("PYTHONDONTWRITEBYTECODE", "XLA_", *READ_AT_IMPORT)  # libraries read what the server sets, and no more
     environ = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     environ["LC_ALL"] = "C.UTF-8"
+    environ["XDG_CACHE_HOME"] = str(folder)  # Keras's home is read when it is imported
     environ["ROOM"] = "-" * _ROOM_BYTES
     if preload is not None:
         environ["LD_PRELOAD"] = str(preload)

@@ -14,7 +14,6 @@ import hashlib
 import re
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,8 @@ from trainer.engines.base import ModelSpec, Training
 from trainer.environment import WorkerRole, prepare_environment
 from trainer.errors import CodeError, TrainerError, first_line, reason
 from trainer.log import answer
-from trainer.plugins import OwnWorkload
+from trainer.own_model import notes_of
+from trainer.plugins import OwnWorkload, line_of
 from trainer.record.checked import Checked, Lowered, LoweredModel, Trained
 from trainer.record.machine import describe_host
 from trainer.workloads.signature import Signature
@@ -46,7 +46,7 @@ def check(config: Config, kind: CheckKind) -> Checked:
     except Exception as error:  # whatever the framework says of the user's model when it is traced
         if (own := config.own) is None:
             raise
-        where = _line(error, own) or _layer(error)
+        where = line_of(error, own.name) or _layer(error)
         raise CodeError(own.name, f"{where}{type(error).__name__}: {first_line(error)}", "correct the file") from error
 
 
@@ -70,6 +70,8 @@ def _check(config: Config, kind: CheckKind) -> Checked:
             parameter_bytes=model.parameter_bytes,
             optimizer_bytes=model.optimizer_bytes,
             engine=config.engine,
+            task=found.signature.task,
+            notes=tuple(notes_of(model.network, pixels=found.signature.input.dtype == "uint8")) if own else (),
         )
         if kind == "build":
             return checked
@@ -159,22 +161,12 @@ def _lowered(
     try:
         hlo = engine.step_hlo(replicas)
     except Exception as error:  # whatever it is, it is the answer
-        return Lowered(replica_batch=batch, model=model, refused=f"{_line(error, own)}{reason(error)}")
+        return Lowered(
+            replica_batch=batch, model=model, refused=f"{line_of(error, own.name) if own else ''}{reason(error)}"
+        )
     path = folder / f"{batch}-{replicas}.hlo"
     path.write_bytes(hlo)
     return Lowered(replica_batch=batch, model=model, path=str(path), sha256=hashlib.sha256(hlo).hexdigest())
-
-
-def _line(error: Exception, own: OwnWorkload | None) -> str:
-    """`my_model.py, line 7, in call: `: the last line of the user's own files in the trace of the refused operation.
-
-    TensorFlow writes that into its text; JAX raises where the operation is.
-    """
-    raised = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-    frames = [*raised, *re.findall(r'File "([^"]+)", line (\d+), in (\S+)', str(error))]
-    files = own.tree.files if own else ()
-    of_user = [(name, line, place) for path, line, place in frames for name in files if path.endswith(f"/{name}")]
-    return "{}, line {}, in {}: ".format(*of_user[-1]) if of_user else ""
 
 
 def _layer(error: Exception) -> str:

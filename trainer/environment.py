@@ -64,6 +64,10 @@ def read_stand_in(environ: Mapping[str, str] = os.environ) -> StandIn | None:
     return StandIn(cast(Literal["tpu", "gpu"], accelerator), int(number))
 
 
+_KERAS_DEFAULTS = '{"floatx": "float32", "epsilon": 1e-07, "image_data_format": "channels_last"}\n'
+"""https://keras.io/api/utils/config_utils: what they are where no keras.json says otherwise."""
+
+
 def check_stand_in(stand_in: StandIn | None, strategy: str, device: str) -> None:
     """Refuse an accelerator that this machine does not stand in for. Raises DeviceMissing."""
     needs, flag = {"tpu": "tpu", "mirrored": "gpu"}.get(strategy), f"--strategy {strategy}"
@@ -104,10 +108,7 @@ def prepare_environment(
     """
     environ["KERAS_BACKEND"] = engine
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # On a machine that somebody works at ~/.keras/keras.json is his: `channels_first` in it fails every CNN, another
-    # floatx or epsilon changes what is computed, without a trace in the record. A home that is no folder has no such
-    # file, and Keras cannot leave one.
-    environ["KERAS_HOME"] = os.devnull
+    environ["KERAS_HOME"] = _make_keras_home(environ)
     # By itself TensorFlow uses oneDNN's kernels only on CPUs with AVX-512 for neural networks. Where there is only AVX2
     # they were measured twice as fast for mnist-cnn (AMD Zen 3, TensorFlow 2.20).
     environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -119,6 +120,26 @@ def prepare_environment(
         if not _on_google_compute():
             # Off Google Cloud libtpu would wait minutes for a metadata server that is not there.
             environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+
+
+def _make_keras_home(environ: Mapping[str, str]) -> str:
+    """Return a folder with Keras's own default settings, where it keeps what models fetch, as pretrained weights.
+
+    On a machine that somebody works at ~/.keras/keras.json is theirs: `channels_first` in it fails every CNN, another
+    floatx or epsilon changes what is computed, without a trace in the record. Where no folder can be made the home is
+    one in which nothing can be kept, nor any settings be found.
+    """
+    home = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "orchestrate", "keras")
+    settings = home / "keras.json"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not settings.exists() or settings.read_text() != _KERAS_DEFAULTS:
+            written = settings.with_name(f"keras.json.{os.getpid()}")
+            written.write_text(_KERAS_DEFAULTS)
+            written.replace(settings)  # in one step: another process may read it now
+    except (OSError, RuntimeError):
+        return os.devnull
+    return str(home)
 
 
 def _prepare_tensorflow_for_tpu(environ: MutableMapping[str, str]) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -27,13 +28,26 @@ from pydantic import ValidationError
 
 from trainer.errors import CodeError, ConfigError, TrainerError, first_line
 from trainer.keras_file import SUFFIX, Architecture, read_architecture, reduced, refused_by
+from trainer.own_model import BUILD_MODEL, check_model, check_state
 from trainer.user_code import CodeTree, imported_tree
-from trainer.user_settings import BUILD_MODEL, OPEN_DATA, read_user_file
+from trainer.user_settings import OPEN_DATA, read_user_file
 from trainer.workloads import Workload, get_workload
 from trainer.workloads.base import PrepareOptions
 from trainer.workloads.signature import images
 
 _BY_CHANNELS = {1: "mnist", 3: "photos"}
+_UNFETCHED = re.compile(r"URL fetch failure on (?P<url>\S+): (?:None -- )?(?P<why>.*)", re.DOTALL)
+"""What Keras's get_file says (utils/file_utils.py)."""
+_NO_PROGRAMS = {
+    ".h5": 'load it here and save it as .keras: `keras.models.load_model("{name}").save("{stem}.keras")`',
+    ".hdf5": 'load it here and save it as .keras: `keras.models.load_model("{name}").save("{stem}.keras")`',
+    ".ipynb": "write its model into a .py file with a build_model: `%%writefile {stem}.py` on top of the cell",
+    ".pb": "a SavedModel is a graph, which has no layers to train: give the .py file that made it",
+    ".tflite": "a TFLite model is for inference: give the .py file that made it",
+    ".pt": "weights of PyTorch: a program of PyTorch is launched with --script",
+    ".pth": "weights of PyTorch: a program of PyTorch is launched with --script",
+}
+"""What people have of a model, and the way to what can be trained."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,11 @@ def find_own(name: str) -> OwnWorkload | None:
         return _of_keras(Path(name))
     if not (name.endswith(".py") or "." in name or "/" in name):
         return None
+    given = Path(name)
+    suffix = ".pb" if (given / "saved_model.pb").exists() else given.suffix.lower()
+    if suffix in _NO_PROGRAMS:
+        fix = _NO_PROGRAMS[suffix].format(name=given.name, stem=given.stem)
+        raise CodeError(name, "is neither a Python file nor a .keras file", fix)
     path, root = _place(name)
     read = read_user_file(path)
     settings = read.settings
@@ -90,7 +109,7 @@ def find_own(name: str) -> OwnWorkload | None:
 
 
 def _workload(name: str, build: Callable[[tuple[int, ...], int], Any], **settings: Any) -> Workload:
-    defaults = {"signature": images((28, 28, 1), 10), "xla_on_cpu": False}
+    defaults = {"signature": images((28, 28, 1), 10), "xla_on_cpu": False, "is_own": True}
     return Workload(name=name, title=f"your own: {name}", build_model=build, **{**defaults, **settings})
 
 
@@ -131,41 +150,16 @@ def _place(name: str) -> tuple[Path, Path]:
     return path, path.parents[name.count(".")]
 
 
-def _build(name: str, image_shape: tuple[int, ...], classes: int) -> Any:
-    model, own = _call(name, BUILD_MODEL, image_shape, classes), find_own(name)
-    path, root = _place(name)
-    if own is not None:
-        with _in_their_words(path, root):
-            _check_model(path, model, own.workload.outputs, (image_shape, classes))
-    return model
-
-
-def _check_model(path: Path, model: Any, outputs: str, asked: tuple[tuple[int, ...], int]) -> None:
-    """Raises CodeError for what would train wrongly or fail later: no model, a wrong width, logits that are none."""
+def _build(name: str, image_shape: tuple[int, ...], units: int) -> Any:
     import keras
 
-    shape, units = asked
-    if not isinstance(model, keras.Model):
-        raise CodeError(path, f"{BUILD_MODEL} returned a {type(model).__name__}", "return a keras.Model")
-    if not model.built:
-        model.build((None, *shape))
-    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float32"
-    found = model.compute_output_spec(keras.KerasTensor((None, *shape), dtype))
-    width = getattr(found, "shape", None)
-    if width is None or len(width) < 2 or width[-1] != units:
-        said = "several outputs" if width is None else f"outputs of shape {list(width)}"
-        problem = f"the model for samples {shape} has {said}, not [batch, .., {units}]"
-        fix = f"end it with keras.layers.Dense({units}): a unit for each class, token or number of a target of the data"
-        raise CodeError(path, problem, fix)
-    if outputs == "logits" and _ends_in_softmax(model):
-        fix = 'say outputs = "probabilities" in the file, or take the softmax away'
-        raise CodeError(path, 'its last layer is a softmax, and outputs is "logits" (the default)', fix)
-
-
-def _ends_in_softmax(model: Any) -> bool:
-    last = model.layers[-1] if model.layers else model
-    activation = getattr(last, "activation", None)
-    return "Softmax" in type(last).__name__ or getattr(activation, "__name__", "") == "softmax"
+    path, root = _place(name)
+    policy = keras.mixed_precision.dtype_policy().name
+    model = _call(name, BUILD_MODEL, image_shape, units)
+    with in_their_words(path, root):
+        check_state(path, policy)
+        check_model(path, model, image_shape, units)
+    return model
 
 
 def _build_keras(path: Path, found: Architecture, image_shape: tuple[int, ...], classes: int) -> Any:
@@ -177,25 +171,32 @@ def _build_keras(path: Path, found: Architecture, image_shape: tuple[int, ...], 
     except Exception as error:
         fix = "save it with the Keras that is installed here, or write a .py file"
         raise CodeError(path, f"Keras cannot load it ({first_line(error)})", fix) from error
-    _check_model(path, model, found.outputs, (image_shape, classes))
+    check_model(path, model, image_shape, classes)
     return model
 
 
 def _call(name: str, function: str, *arguments: Any) -> Any:
     """Call what the user's file defines. Raises CodeError with the line of their file."""
     path, root = _place(name)
-    with _in_their_words(path, root):
+    with in_their_words(path, root):
         return getattr(_module(path, root), function)(*arguments)
 
 
 @contextmanager
-def _in_their_words(path: Path, root: Path) -> Iterator[None]:
+def in_their_words(path: Path, root: Path) -> Iterator[None]:
     """Whatever the user's code raises is said in one sentence, with the line of their file."""
     try:
         yield
     except TrainerError:
         raise
+    except SystemExit as error:
+        fix = 'what is not to run when the file is imported belongs under `if __name__ == "__main__":`'
+        raise CodeError(path, f"{_where(error, path, root)}it ends the program (exit {error.code})", fix) from error
     except Exception as error:
+        if fetched := _UNFETCHED.search(str(error)):
+            problem = f"{_where(error, path, root)}{fetched['url']} could not be fetched ({fetched['why']})"
+            fix = "it is fetched when the model is built, here and on the VM: this machine needs the internet for it"
+            raise CodeError(path, problem, fix) from error
         said = _fields(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {first_line(error)}"
         problem = f"{_where(error, path, root)}{said}"
         raise CodeError(path, problem, "correct the file") from error
@@ -211,14 +212,29 @@ def _fields(error: ValidationError) -> str:
     return f"{error.title}: {', '.join(f'{field} {problem}' for field, problem in wrong)}"
 
 
+def line_of(error: BaseException, name: str) -> str:
+    """`line 7, in call: `: the last line of the user's own files that led to an error, or that TensorFlow wrote into
+    its text; "" where there is none. `name`: of the workload.
+    """
+    path, root = _place(name)
+    written = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', str(error))
+    frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
+    return _last_of_own([*frames, *written], path, root)
+
+
 def _where(error: BaseException, path: Path, root: Path) -> str:
     """`line 7, in build_model: `: the last line of the user's own files that led to the error."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(Path(frame.filename), root)]
+    frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
+    return _last_of_own(frames, path, root)
+
+
+def _last_of_own(frames: Sequence[tuple[str, object, str]], path: Path, root: Path) -> str:
+    own = [frame for frame in frames if _is_own(Path(frame[0]), root)]
     if not own:
         return ""
-    last = own[-1]
-    file = "" if Path(last.filename) == path else f"{Path(last.filename).relative_to(root)} "
-    return f"{file}line {last.lineno}, in {last.name}: "
+    file, line, function = own[-1]
+    named = "" if Path(file) == path else f"{Path(file).relative_to(root)} "
+    return f"{named}line {line}, in {function}: "
 
 
 def _is_own(file: Path, root: Path) -> bool:
@@ -236,5 +252,9 @@ def _module(path: Path, root: Path) -> ModuleType:
         raise ImportError("not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # where dataclasses and pickling look for it
-    spec.loader.exec_module(module)
+    ours, sys.argv = sys.argv, [str(path)]  # a parser at the top of the file would read the trainer's options
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.argv = ours
     return module

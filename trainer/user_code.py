@@ -56,6 +56,13 @@ class CodeTree:
         """Of all contents."""
         return sum(map(len, self.files.values()))
 
+    def unpack(self, folder: Path) -> None:
+        """Write the files into an empty folder, as a VM has them."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
     def packed(self) -> bytes:
         """A zip file: the same bytes for the same tree."""
         target = io.BytesIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,10 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainer.errors import CodeError, ConfigError
+from trainer.own_model import BUILD_MODEL
 from trainer.user_code import parse_python
 from trainer.workloads.base import OptimizerName, PrepareOptions
 
-BUILD_MODEL, OPEN_DATA = "build_model", "open_data"
+OPEN_DATA = "open_data"
 _ALIKE = 0.8  # how near to a setting's name another one is a slip of the pen
 
 
@@ -62,10 +64,17 @@ def read_user_file(path: Path) -> UserFile:
             values[name], lines[name] = _literal(path, name, value), value.lineno
         else:
             _must_be_no_slip(path, name, value)
+    for name, line in _set_otherwise(tree):
+        if name in UserSettings.model_fields:
+            fix = f"write `{name} = VALUE` on a line of its own at the top level"
+            raise CodeError(path, f"line {line}: {name} is set in a way that is not read", fix)
     names = {*_defined(tree)}
     if BUILD_MODEL not in names:
         fix = "add `def build_model(image_shape, classes)` that returns a keras.Model; `orchestrate workloads new` does"
         raise CodeError(path, f"defines no {BUILD_MODEL}", fix)
+    for line in _clearing(tree):
+        fix = "take it away: the trainer has prepared what build_model runs in, and starts anew for each run"
+        raise CodeError(path, f"line {line}: clear_session() in {BUILD_MODEL}", fix)
     try:
         settings = UserSettings(**values)
         settings.prepare  # noqa: B018 - its ranges
@@ -86,12 +95,41 @@ def _assigned(tree: ast.Module) -> list[tuple[str, ast.expr]]:
     """The names that are set at the top level, in the order of the file."""
     found = []
     for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
         value = getattr(node, "value", None)
-        found += [(one.id, value) for one in targets if isinstance(one, ast.Name) and value is not None]
+        found += [(one.id, value) for one in _targets(node) if isinstance(one, ast.Name) and value is not None]
     return found
+
+
+_OF_THEIR_OWN = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+"""What has names of its own."""
+
+
+def _set_otherwise(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Names, with their lines, that the file sets in another way than `NAME = VALUE` at the top level."""
+    read = {id(target) for node in tree.body for target in _targets(node)}
+    todo: list[ast.AST] = [*tree.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, _OF_THEIR_OWN):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in read:
+            yield node.id, node.lineno
+        todo += ast.iter_child_nodes(node)
+
+
+def _clearing(tree: ast.Module) -> Iterator[int]:
+    """The lines of build_model that call clear_session, which ends the scope that it runs in."""
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name == BUILD_MODEL:
+            calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+            yield from (one.lineno for one in calls if getattr(one, "attr", getattr(one, "id", "")) == "clear_session")
+
+
+def _targets(node: ast.stmt) -> Sequence[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
 
 
 def _defined(tree: ast.Module) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
@@ -48,29 +49,46 @@ def check_own(
         found = run_check("build", own.name, data_dir, engine)
         if found.code_sha256 != own.tree.sha256:
             raise UsageError(f"--workload: {own.entry} was changed while it was read", "launch again")
-        built = replace(built, state_bytes=max(built.state_bytes or 0, found.parameter_bytes + found.optimizer_bytes))
+        state_bytes = max(built.state_bytes or 0, found.parameter_bytes + found.optimizer_bytes)
+        notes = [one for one in found.notes if one not in built.notes]
+        built = replace(built, state_bytes=state_bytes, notes=[*built.notes, *notes])
     return built
 
 
 def run_check(kind: Literal["build", "train"], workload: str, data_dir: Path | None, engine: str) -> Checked:
-    """What `python -m trainer --check` finds. Raises UsageError with its sentence when it fails."""
+    """What `python -m trainer --check` finds of a workload as it travels: its files alone, in an empty folder.
+
+    Raises UsageError with its sentence when it fails.
+    """
+    from trainer.plugins import find_own
+
     require_extra(EXTRAS[engine], "a look into a model")
-    data = [] if data_dir is None else [f"--data_dir={data_dir}"]
-    asked = [f"--check={kind}", f"--workload={workload}", f"--engine={engine}", *data]
-    argv = [sys.executable, "-P", "-m", "trainer", *asked]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired as cause:
-        hint = "`python -m trainer --check=build` shows where the time goes"
-        raise UsageError(f"--workload: {workload} was not built in {_TIMEOUT_S} s", hint) from cause
+    own = find_own(workload)
+    with tempfile.TemporaryDirectory(prefix="orchestrate-check-") as folder:
+        here = Path(folder).resolve()
+        if own is not None:
+            own.tree.unpack(here)
+            workload = str(here / own.entry)
+        data = [] if data_dir is None else [f"--data_dir={data_dir.resolve()}"]
+        asked = [f"--check={kind}", f"--workload={workload}", f"--engine={engine}", *data]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "trainer", *asked],
+                cwd=here, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as cause:
+            hint = "`python -m trainer --check=build` shows where the time goes"
+            raise UsageError(f"--workload: {workload} was not built in {_TIMEOUT_S} s", hint) from cause
     if done.returncode != 0:
         refused = f"--workload: on {engine}" if engine != Engine.TENSORFLOW else "--workload"
-        raise UsageError(f"{refused}: {_sentence(done.stderr)}", DOCS)
-    return Checked.model_validate_json(done.stdout.splitlines()[-1])
+        raise UsageError(f"{refused}: {_sentence(done.stderr).replace(f'{here}/', '')}", DOCS)
+    found = [line for line in done.stdout.splitlines() if line.startswith("{")]  # the user's file may print, too
+    return Checked.model_validate_json(found[-1])
 
 
 def findings(found: Checked) -> Iterator[str]:
     """What a record of it will lack, what would fail on a TPU, and what looks wrong; nothing where all is well."""
+    yield from found.notes
     trained = found.trained
     if trained is None:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.data.folder import test_folder_of
+from trainer.data.folder import split_folders_of
 from trainer.data.kinds import data_kinds
 from trainer.data.listing import Tree, open_tree
 from trainer.workloads import Workload, list_workloads
@@ -47,7 +47,8 @@ def _looks(folder: Path) -> Iterator[_Look]:
     if not folder.is_dir():
         return
     tree = open_tree(folder)
-    below = "train/" if test_folder_of(folder) else ""
+    splits = split_folders_of(folder)
+    below = f"{splits[0].name}/" if splits else ""
     names = tree.folders(below.rstrip("/"))
     for kind in data_kinds().values():
         classes = sum(_has(tree, f"{below}{name}", kind.class_suffixes) for name in names)

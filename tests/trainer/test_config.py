@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -198,15 +199,29 @@ def test_worker_role_comes_from_tf_config() -> None:
             read_worker_role("multiworker", {"TF_CONFIG": wrong})
 
 
-def test_environment_keeps_what_the_user_set() -> None:
-    """Defaults fill gaps only, except that no keras.json is read; and a stand-in never gets TPU settings."""
-    environ = {"TF_CPP_MIN_LOG_LEVEL": "0", "KERAS_HOME": "/home/me/.keras"}
+def test_environment_keeps_what_the_user_set(tmp_path: Path) -> None:
+    """Defaults fill gaps only, but that Keras has a home of the trainer's; and a stand-in never gets TPU settings."""
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0", "KERAS_HOME": "/home/me/.keras", "XDG_CACHE_HOME": str(tmp_path)}
     prepare_environment("tpu", StandIn("tpu", 8), environ)
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
     assert environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
     assert environ["KERAS_BACKEND"] == "tensorflow"
-    assert not Path(environ["KERAS_HOME"]).is_dir()
+    assert environ["KERAS_HOME"] == str(tmp_path / "orchestrate/keras")
     assert "PJRT_DEVICE" not in environ
+
+
+def test_keras_has_a_home_whose_settings_are_its_defaults(tmp_path: Path) -> None:
+    """What a model fetches is kept there; what somebody has set there is not what a run computes with."""
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    settings = tmp_path / "orchestrate/keras/keras.json"
+    for _ in range(2):
+        prepare_environment("default", None, environ)
+        assert json.loads(settings.read_text())["image_data_format"] == "channels_last"
+        assert settings.parent.stat().st_mode & 0o077 == 0
+        settings.write_text('{"image_data_format": "channels_first", "floatx": "float64"}')
+    no_folder = {"XDG_CACHE_HOME": "/proc"}
+    prepare_environment("default", None, no_folder)
+    assert not Path(no_folder["KERAS_HOME"]).is_dir()
 
 
 def test_tpus_are_opened_as_google_s_own_tests_open_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

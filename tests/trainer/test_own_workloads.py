@@ -6,6 +6,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainer.config import make_config
 from trainer.errors import CodeError
 from trainer.keras_file import read_architecture, reduced
 from trainer.plugins import find_own
+from trainer.record.checked import Checked
 from trainer.record.record import Record, load_record
 
 EXAMPLE = ROOT / "examples/own_model"
@@ -74,6 +76,16 @@ def test_what_differs_from_the_defaults_is_all_that_a_file_has_to_say(file: Call
         ("BATCH_SIZE = 64" + MODEL, r"line 1: BATCH_SIZE is no setting, and much like batch_size; rename it"),
         ("epoch = 64" + MODEL, r"line 1: epoch is no setting, and much like epochs"),
         ("image_size = 9999" + MODEL, r"line 1: image_size = 9999: must be from 1 to 4096"),
+        (
+            "\nbatch_size, other = 32, 2" + MODEL,
+            r"line 2: batch_size is set in a way that is not read; write `batch_size",
+        ),
+        ("epochs = 3\nepochs += 1" + MODEL, r"line 2: epochs is set in a way that is not read"),
+        ("if True:\n  epochs = 3" + MODEL, r"line 2: epochs is set in a way that is not read"),
+        (
+            "import keras" + MODEL.replace("return", "keras.backend.clear_session()\n    return"),
+            r"line 4: clear_session",
+        ),
     ],
 )
 def test_a_file_that_cannot_work_is_refused_by_its_line(file: Callable[[str], Path], text: str, problem: str) -> None:
@@ -81,6 +93,41 @@ def test_a_file_that_cannot_work_is_refused_by_its_line(file: Callable[[str], Pa
     find_own.cache_clear()
     with pytest.raises(CodeError, match=r"my_model\.py: " + problem):
         make_config(workload=str(file(text)))
+
+
+def test_a_name_of_a_setting_inside_a_function_is_its_own(file: Callable[[str], Path]) -> None:
+    """Nor is one in a comprehension, or of a class."""
+    inside = "def f():\n  epochs, batch_size = 1, 2\nsizes = [epochs for epochs in (1, 2)]\nclass A:\n  epochs = 3\n"
+    assert make_config(workload=str(file(inside + MODEL))).train_epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("old.h5", '`keras.models.load_model("old.h5").save("old.keras")`'),
+        ("saved/saved_model.pb", "give the .py file that made it"),
+        ("net.ipynb", "write its model into a .py file"),
+        ("weights.pth", "launched with --script"),
+    ],
+)
+def test_what_people_have_of_a_model_is_named_with_the_way_on(tmp_path: Path, name: str, fix: str) -> None:
+    """Not read as Python."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"\0")
+    given = tmp_path / (Path(name).parts[0])
+    with pytest.raises(CodeError, match=r"is neither a Python file nor a \.keras file; ") as refused:
+        make_config(workload=str(given))
+    assert fix in str(refused.value)
+
+
+OWN_STEP = """
+import keras
+class Own(keras.Sequential):
+    def train_step(self, data):
+        return {}
+def build_model(shape, classes):
+    return Own([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
+"""
 
 
 @pytest.mark.slow
@@ -95,10 +142,24 @@ def test_a_file_that_cannot_work_is_refused_by_its_line(file: Callable[[str], Pa
             MODEL.replace("(classes)", "(7)"),
             "the model for samples (28, 28, 1) has outputs of shape [None, 7], not [batch, .., 10]",
         ),
-        (MODEL.replace("(classes)", "(10, activation='softmax')"), "its last layer is a softmax, and outputs is"),
+        (MODEL.replace("(classes)", "(10, activation='softmax')"), "its outputs add up to 1, as after a softmax"),
+        ("import tensorflow as tf" + MODEL.replace("(classes)", "(10, activation=tf.nn.softmax)"), "add up to 1, as"),
+        (MODEL.replace("(classes)", "(10, activation='sigmoid')"), "all lie between 0 and 1, as after a sigmoid"),
+        ("outputs = 'probabilities'" + MODEL, 'and outputs is "probabilities"; end the model with a softmax'),
+        ("import tensorflow as tf\ntf.config.run_functions_eagerly(True)" + MODEL, "it turns compilation off"),
+        (
+            "import keras" + MODEL.replace("return", "keras.config.set_dtype_policy('mixed_bfloat16'); return"),
+            "it sets the precision mixed_bfloat16 for all layers, and this run's is float32",
+        ),
+        (MODEL.replace("Dense(classes)", "Lambda(lambda x: x[:, :10])"), "the model has no trainable weight; make"),
+        (OWN_STEP, "Own has a train_step of its own, which is not called here"),
+        (MODEL + "raise SystemExit(3)", "line 5, in <module>: it ends the program (exit 3); what is not to run"),
         (MODEL.replace("layers.Flatten(), ", "layers.Conv3D(3, 3), "), "line 4, in build_model: ValueError: "),
     ],
-    ids=["import", "raises", "arguments", "no-model", "width", "softmax", "layers"],
+    ids=[
+        *("import", "raises", "arguments", "no-model", "width", "softmax", "softmax-function", "sigmoid", "no-softmax"),
+        *("eager", "policy", "no-weights", "train-step", "exit", "layers"),
+    ],
 )
 def test_what_fails_when_the_model_is_built_names_the_line_of_the_file(
     warm_trainer: Trainer, file: Callable[[str], Path], text: str, problem: str
@@ -118,7 +179,7 @@ def test_what_fails_when_the_model_is_built_names_the_line_of_the_file(
     ("returned", "problem"),
     [
         ("tf.numpy_function(lambda a: a, [x], x.dtype)", "in Sequential.call(): ValueError: as_list() is not defined"),
-        ("tf.reshape(x, [3, 5]) if tf.inside_function() else x", "my_model.py, line 4, in call: ValueError: Cannot "),
+        ("tf.reshape(x, [3, 5]) if tf.inside_function() else x", "line 4, in call: ValueError: Cannot "),
     ],
     ids=["no-line", "line"],
 )
@@ -136,6 +197,55 @@ def test_what_fails_when_a_step_is_checked_is_said_with_file_and_reason(
     [said] = [line for line in finished.stderr.splitlines() if line.startswith("trainer: ")]
     assert said.startswith(f"trainer: {path}: {problem}")
     assert said.endswith("; correct the file")
+
+
+ADDING = """
+import keras
+from keras import layers, ops
+class Sampling(layers.Layer):
+    def call(self, x):
+        self.add_loss(ops.mean(ops.square(x), axis=-1))
+        return x
+def build_model(shape, classes):
+    dense = layers.Dense(16, kernel_regularizer="l2", activity_regularizer="l2")
+    return keras.Sequential([keras.Input(shape), layers.Flatten(), dense, Sampling(), layers.Dense(classes)])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_layers_add_to_the_loss_is_added_in_every_precision(
+    warm_trainer: Trainer, file: Callable[[str], Path], tmp_path: Path, precision: str
+) -> None:
+    """A number of a regulariser, or one for each sample, as Keras's `fit` takes them."""
+    chosen = ("--precision", precision, "--model_dir", tmp_path / "out")
+    finished = warm_trainer("--workload", file(ADDING), *SMALL, *chosen)
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.slow
+def test_what_a_file_has_and_is_not_used_is_said_before_it_trains(
+    warm_trainer: Trainer, file: Callable[[str], Path]
+) -> None:
+    """Its compile(), a first layer that rescales pixels a second time; what it prints is no answer."""
+    rescaled = MODEL.replace("layers.Flatten", "layers.Rescaling(1/255), layers.Flatten")
+    text = rescaled.replace("return", "m =") + "    m.compile('rmsprop', 'mse'); print('built'); return m\n"
+    finished = warm_trainer("--workload", file(text + "print('imported')\n"), "--check=build")
+    assert finished.returncode == 0, finished.stderr
+    compiled, rescaled = json.loads(finished.stdout.splitlines()[-1])["notes"]
+    assert compiled.startswith("model.compile() is not used: neither its optimizer (RMSprop)")
+    assert rescaled.startswith("its first layer, Rescaling(0.00392), expects pixels of 0 to 255")
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_is_an_answer(warm_trainer: Trainer, file: Callable[[str], Path]) -> None:
+    """Of which the check says what it may come from."""
+    nan = "from keras import ops" + MODEL.replace("layers.Flatten()", "layers.Flatten(), layers.Lambda(ops.log)")
+    finished = warm_trainer("--workload", file(nan), "--check=train")
+    assert finished.returncode == 0, finished.stderr
+    trained = Checked.model_validate_json(finished.stdout.splitlines()[-1]).trained
+    assert trained is not None
+    assert isnan(trained.losses[-1])
 
 
 def its_own_data() -> str:

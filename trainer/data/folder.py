@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from trainer.data.conversion import Item
 from trainer.data.listing import Tree
@@ -15,8 +17,18 @@ from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 from trainer.workloads.signature import Dtype
 
-_TEST_FOLDERS = ("val", "validation", "test")
+_TRAIN_FOLDERS = ("train", "training", "training_set", "trainset")
+_TEST_FOLDERS = (
+    *("val", "valid", "validation", "validation_set", "valset"),
+    *("test", "testing", "test_set", "testset"),
+)
+"""In lower case; the first of them tests, unless another one has more than ten times its files."""
+_OF_SPLITS = re.compile(r"(train|test|val|valid|eval)(ing|ation|uation)?[ _-]?(set|data|images)?\d*", re.IGNORECASE)
+_OF_MASKS = {"images", "image", "imgs", "masks", "mask", "labels", "label", "annotations", "annotation", "segmentation"}
+_FEW = 10
 _LAYOUT = "give DIR/CLASS/*{0}, or DIR/train/CLASS/*{0} and DIR/val/CLASS/*{0}"
+_OF_A_CLASS = re.compile(r"(?P<name>[A-Za-z]+)[._-]?\d+\.\w+$")
+"""`cat.0.jpg`: the class is in the name of the file."""
 # UCF101 cuts several clips from one film, v_Archery_g07_c03.avi: those of one film must not be in both splits.
 _GROUP = re.compile(r"_g(\d+)_c\d+\.\w+$")
 
@@ -50,7 +62,7 @@ class ClassFolder:
     train: tuple[Item, ...]
     test: tuple[Item, ...]
     split_rule: str
-    left_out: int  # other files
+    left_out: Counter[str]  # other files, by what they are: a suffix, or a link that leads nowhere
 
 
 @dataclass(frozen=True)
@@ -58,22 +70,26 @@ class _Found:
     """The class folders of one folder, by name in sorted order, with their files in sorted order."""
 
     files: dict[str, list[Item]]
-    left_out: int
+    left_out: Counter[str]
+
+    @property
+    def count(self) -> int:
+        """Of all files."""
+        return sum(map(len, self.files.values()))
 
 
 def read_class_folder(source: Tree, kind: FolderKind, options: PrepareOptions) -> ClassFolder:
     """Find and split the files of `source`. Raises DataError when a class is empty or there are fewer than two."""
     layout = _LAYOUT.format(kind.suffixes[0])
-    there = source.folders("")
-    test_folder = next((name for name in _TEST_FOLDERS if name in there), None) if "train" in there else None
-    if test_folder is not None:
-        found = _find_files(source, "train", kind, layout)
-        found_test = _find_files(source, test_folder, kind, layout)
+    train, tests = _split_folders(source.folders(""))
+    if train and tests:
+        found = _find_files(source, train, kind, layout)
+        name, found_test, rule = _find_tests(source, train, tests, kind, layout)
         if list(found.files) != list(found_test.files):
             differing = sorted(set(found.files) ^ set(found_test.files))
-            where = f"{', '.join(differing[:5])} in only one of train and {test_folder}"
+            where = f"{', '.join(differing[:5])} in only one of {train} and {name}"
             raise DataError(source.at(""), f"has the classes {where}", "give both the same class folders")
-        rule, left_out = f"the folders train and {test_folder}", found.left_out + found_test.left_out
+        left_out = found.left_out + found_test.left_out
         by_class, test_by_class = list(found.files.values()), list(found_test.files.values())
     else:
         found = _find_files(source, "", kind, layout)
@@ -92,38 +108,89 @@ def read_class_folder(source: Tree, kind: FolderKind, options: PrepareOptions) -
     )
 
 
-def test_folder_of(source: Path) -> Path | None:
-    """Return the folder of test files, where the source has one beside `train`."""
-    found = next((source / name for name in _TEST_FOLDERS if (source / name).is_dir()), None)
-    return found if (source / "train").is_dir() else None
+def split_folders_of(source: Path) -> tuple[Path, Path] | None:
+    """Return the folders of training and of test files, where the source has both."""
+    there = sorted(path.name for path in source.iterdir() if path.is_dir()) if source.is_dir() else []
+    train, tests = _split_folders(there)
+    return (source / train, source / tests[0]) if train and tests else None
+
+
+def _split_folders(there: Sequence[str]) -> tuple[str, list[str]]:
+    """The folder of training files, "" without one, and those that could test, in the order of preference."""
+    train = next((name for name in there if name.lower() in _TRAIN_FOLDERS), "")
+    tests = [name for name in there if name.lower() in _TEST_FOLDERS]
+    return train, sorted(tests, key=lambda name: _TEST_FOLDERS.index(name.lower()))
+
+
+def _find_tests(
+    source: Tree, train: str, tests: Sequence[str], kind: FolderKind, layout: str
+) -> tuple[str, _Found, str]:
+    """The folder that tests, with its files, and the rule of the split. Of one without classes nothing is used."""
+    found = {name: _find_files(source, name, kind, layout) for name in tests if source.folders(name)}
+    if not found:
+        raise DataError(source.at(tests[0]), "has no class folders", layout)
+    most = max(one.count for one in found.values())
+    name = next(name for name, one in found.items() if one.count * _FEW >= most)
+    rule = f"the folders {train} and {name}"
+    others = [f"{other} ({found[other].count if other in found else 'no classes'})" for other in tests if other != name]
+    return name, found[name], f"{rule}; not used: {', '.join(others)}" if others else rule
 
 
 def _find_files(source: Tree, folder: str, kind: FolderKind, layout: str) -> _Found:
     names = source.folders(folder)
     if not names:
-        raise DataError(source.at(folder), "has no class folders", layout)
-    files, left_out = {}, 0
+        raise DataError(source.at(folder), "has no class folders", _sorted_by_class(source, folder) or layout)
+    _must_be_classes(source, folder, names, layout)
+    files: dict[str, list[Item]] = {}
+    left_out: Counter[str] = Counter()
     for label, name in enumerate(names):
         below = f"{folder}/{name}" if folder else name
         files[name], others = _class_items(source, below, label, kind.suffixes)
         left_out += others
         if not files[name]:
             problem = f"has no {kind.name} ({', '.join(kind.suffixes)})"
-            raise DataError(source.at(below), problem, f"fill or remove it: {layout}")
+            inner = ", ".join(source.folders(below)[:3])
+            fix = f"give this folder, if {inner} are the classes" if inner else "fill or remove it"
+            raise DataError(source.at(below), problem, f"{fix}: {layout}")
     if len(names) < 2:
         raise DataError(source.at(folder), f"has only one class, {names[0]}; a classifier needs two", layout)
     return _Found(files, left_out)
 
 
-def _class_items(source: Tree, below: str, label: int, suffixes: tuple[str, ...]) -> tuple[list[Item], int]:
-    """Return the wanted files of a folder by name, and how many others there are."""
-    found = source.files(below)
-    items = [
-        Item(path, f"{below}/{name}", label, size_bytes, modified_ns)
-        for path, name, size_bytes, modified_ns in found
-        if name.lower().endswith(suffixes)
-    ]
-    return sorted(items), len(found) - len(items)
+def _must_be_classes(source: Tree, folder: str, names: Sequence[str], layout: str) -> None:
+    """Raises DataError where the folders are splits, or pictures beside their masks."""
+    if all(_OF_SPLITS.fullmatch(name) for name in names):
+        fix = _sorted_by_class(source, f"{folder}/{names[-1]}".lstrip("/")) or layout
+        raise DataError(source.at(folder), f"has folders of splits, not of classes: {', '.join(names[:5])}", fix)
+    if len(names) > 1 and {name.lower() for name in names} <= _OF_MASKS:
+        problem = f"has pictures beside what belongs to them, not classes: {', '.join(names[:5])}"
+        raise DataError(source.at(folder), problem, "give arrays of x and y, or a script that reads them (--script)")
+
+
+def _sorted_by_class(source: Tree, folder: str) -> str:
+    """How to sort files whose names begin with their class, as `cat.0.jpg`; "" where they do not."""
+    matches = [match for file in source.files(folder) if (match := _OF_A_CLASS.match(file.name))]
+    names = sorted({match["name"] for match in matches})
+    if len(names) < 2 or len(names) * _FEW > max(len(matches), 2 * _FEW):
+        return ""
+    return (
+        f"the files of {source.at(folder)} are named after their classes: give each class a folder: "
+        f"`cd {shlex.quote(source.at(folder))}; for c in {' '.join(names[:20])}; do mkdir -p ../sorted/$c && "
+        "mv $c[._0-9-]* ../sorted/$c/; done`"
+    )
+
+
+def _class_items(source: Tree, below: str, label: int, suffixes: tuple[str, ...]) -> tuple[list[Item], Counter[str]]:
+    """Return the wanted files of a folder by name, and how many others there are, by what they are."""
+    items, others = [], Counter[str]()
+    for found in source.files(below):
+        if not found.is_there:
+            others["links that lead nowhere"] += 1
+        elif found.name.lower().endswith(suffixes):
+            items.append(Item(found.path, f"{below}/{found.name}", label, found.bytes, found.modified_ns))
+        else:
+            others[PurePath(found.name).suffix.lower() or "no suffix"] += 1
+    return sorted(items), others
 
 
 def _split_class(folder: str, items: Sequence[Item], options: PrepareOptions) -> tuple[list[Item], list[Item]]:

@@ -40,11 +40,11 @@ def check_whole(data: bytes) -> None:
         if _PNG_END not in data[-64:]:
             raise BadFile("is truncated: it lacks a PNG's end chunk")
     else:
-        raise BadFile("is neither a JPEG nor a PNG")
+        raise BadFile("is neither a JPEG nor a PNG" if data else "is empty")
 
 
 def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
-    """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
+    """Decode a picture of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
 
     `quick` is for photos that are resized again in every epoch: libjpeg's quick transform, colour repeated where it has
     half the resolution, and Intel's resizing where OpenCV has it, which may differ by one of 255 levels (docs/data.md).
@@ -81,7 +81,8 @@ def _decode_jpeg(data: Any, least_height: int, least_width: int, quick: bool) ->
             buffer=scratch,
         )
     except ValueError as error:
-        if "colorspace" in str(error).lower():  # CMYK, which libjpeg-turbo does not turn into RGB
+        # CMYK, which libjpeg-turbo does not turn into RGB; or bytes between two of its parts, which nobody misses.
+        if "colorspace" in str(error).lower() or "extraneous bytes before marker" in str(error):
             return _decode_with_opencv(data)
         raise BadFile(f"cannot be decoded ({error})") from error
     return pixels
@@ -117,6 +118,8 @@ def encode(pixels: Pixels, quality: int) -> bytes:
 
 def _decode_with_opencv(data: Any) -> Pixels:
     whole = bytes(data)
+    if not whole:
+        raise BadFile("is empty")
     if whole.startswith(_PNG_START) and _PNG_END not in whole[-64:]:
         raise BadFile("is truncated: it lacks a PNG's end chunk")
     try:
@@ -124,7 +127,7 @@ def _decode_with_opencv(data: Any) -> Pixels:
     except cv2.error as error:
         raise BadFile(f"cannot be decoded ({error.err})") from error
     if pixels is None:
-        raise BadFile("cannot be decoded as JPEG or PNG")
+        raise BadFile("cannot be decoded as JPEG, PNG, WebP, BMP or GIF")
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 

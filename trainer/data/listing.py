@@ -17,12 +17,13 @@ Source = Path | str
 
 
 class FoundFile(NamedTuple):
-    """A file of a folder; `modified_ns` of an object in a bucket is its generation."""
+    """A file of a folder. `modified_ns`: of an object in a bucket its generation. `is_there`: no link into nowhere."""
 
     path: str
     name: str
     bytes: int
     modified_ns: int
+    is_there: bool = True
 
 
 class Tree(Protocol):
@@ -73,7 +74,11 @@ class FolderTree:
         found = []
         with os.scandir(self._folder / below) as entries:  # one look at each file
             for entry in entries:
-                if not entry.name.startswith(".") and entry.is_file():
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 - of very many
+                    found.append(FoundFile(entry.path, entry.name, 0, 0, is_there=False))
+                elif entry.is_file():
                     status = entry.stat()
                     found.append(FoundFile(entry.path, entry.name, status.st_size, status.st_mtime_ns))
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -50,6 +51,10 @@ class LeftOut(_Frozen):
 
     name: str
     problem: str
+
+
+_FIRST = 5
+"""So many classes are named."""
 
 
 class Splits(_Frozen):
@@ -117,6 +122,18 @@ class DatasetManifest(_Frozen):
     def sequence_length(self) -> int | None:
         """Tokens of a sample of text; None for what is none."""
         return self.input_shape[0] if self.encoding == "byte-tokens" else None
+
+    @property
+    def in_words(self) -> str:
+        """What was understood: task, classes with the samples of each, and what tests."""
+        if self.classes is None:
+            return f"{self.task} of {math.prod(self.target_shape)} number(s) a sample; {self.split_rule}"
+        counts = self.splits.train.class_counts
+        names = self.class_names or tuple(map(str, range(self.classes)))
+        first = ", ".join(f"{name} {count:,}" for name, count in list(zip(names, counts, strict=False))[:_FIRST])
+        more = f", and {self.classes - _FIRST:,} more" if counts and self.classes > _FIRST else ""
+        shown = f" (training samples of {first}{more})" if first else ""
+        return f"{self.task} of {self.classes:,} classes{shown}; {self.split_rule}"
 
     def split(self, name: SplitName) -> Split:
         """Return the split called `name`."""

@@ -75,6 +75,8 @@ class WarmUpSteps(Protocol):
 class Model(Protocol):
     """The model and its optimizer."""
 
+    network: Any  # the keras.Model
+
     @property
     def parameter_bytes(self) -> int:
         """Bytes of the model's variables."""

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from trainer.config import Precision
 from trainer.engines.base import Evaluation, ModelSpec
-from trainer.errors import ConfigError
+from trainer.errors import CodeError, ConfigError
 from trainer.record.schema import Metric
 from trainer.workloads.base import OptimizerName
+from trainer.workloads.signature import Signature
 
 _POLICIES: dict[Precision, str] = {
     "float32": "float32",
@@ -31,14 +32,24 @@ _OPTIMIZERS: dict[OptimizerName, Callable[[float], Any]] = {
     "sgd": keras.optimizers.SGD,
     "momentum": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
 }
+_TRIED = 4
+"""Samples with which a user's model is tried."""
+_OFF_ONE = 0.02
+"""Probabilities in bfloat16 add up to 1 but for so much: each has 8 bits."""
 
 
-def built_network(spec: ModelSpec) -> Any:
-    """Return the keras.Model with weights of the spec's seed, in its precision. Raises ConfigError: it does not fit."""
+def built_network(spec: ModelSpec, *, is_eager_on_host: bool = True) -> Any:
+    """Return the keras.Model with weights of the spec's seed, in its precision.
+
+    `is_eager_on_host`: whether a batch can be computed here and now; a user's model is given one. Raises ConfigError,
+    CodeError: it does not fit the data.
+    """
     _set_random_seed(spec.seed)
     keras.mixed_precision.set_dtype_policy(_POLICIES[spec.precision])
     network = spec.workload.build(spec.signature)
     _check_outputs(network, spec)
+    if spec.workload.is_own and is_eager_on_host:
+        _check_values(network, spec)
     return network
 
 
@@ -126,6 +137,41 @@ def _check_outputs(network: Any, spec: ModelSpec) -> None:
     if isinstance(found, tuple) and found and tuple(found[1:]) not in needed:
         problem = f"its model returns {_shape(found[1:])} for a sample, and a {signature.task} on this data needs"
         raise ConfigError("--workload", spec.workload.name, f"{problem} {_shape(signature.output_shape)}")
+
+
+def _check_values(network: Any, spec: ModelSpec) -> None:
+    """Refuse outputs of a batch that are not what the workload's `outputs` says, however the file makes them.
+
+    A softmax that is taken for logits would be applied twice; in float32 Keras takes some back, so that the loss would
+    depend on the precision. Raises CodeError.
+    """
+    signature, said = spec.signature, spec.workload.outputs
+    if signature.task == "regression":
+        if said == "probabilities":
+            problem = 'outputs = "probabilities", and the targets of this data are numbers (a regression), not classes'
+            raise CodeError(spec.workload.name, problem, "labels of classes are saved as integers")
+        return
+    values = np.asarray(ops.convert_to_numpy(ops.cast(network(_samples(signature), training=False), "float32")))
+    is_in_range = bool(np.all((values > 0) & (values < 1)))
+    sums_to_one = bool(np.all(values >= 0) and np.allclose(values.sum(axis=-1), 1, atol=_OFF_ONE))
+    if said == "logits" and (sums_to_one or is_in_range):
+        found = "add up to 1, as after a softmax" if sums_to_one else "all lie between 0 and 1, as after a sigmoid"
+        problem = f'its outputs {found}, and outputs is "logits"'
+        fix = 'say outputs = "probabilities" in the file, or take that activation away'
+        raise CodeError(spec.workload.name, problem, fix)
+    if said == "probabilities" and np.all(np.isfinite(values)) and not sums_to_one:
+        low, high, total = float(values.min()), float(values.max()), float(values.sum(axis=-1).flat[0])
+        problem = f"its outputs lie between {low:.3g} and {high:.3g}, those of a sample add up to {total:.3g}"
+        fix = "end the model with a softmax, or take that line away"
+        raise CodeError(spec.workload.name, f'{problem}, and outputs is "probabilities"', fix)
+
+
+def _samples(signature: Signature) -> NDArray[Any]:
+    """Return a few samples such as the model gets: numbers from 0 to 1, or tokens that every vocabulary has."""
+    rng, shape = np.random.default_rng(0), (_TRIED, *signature.input.shape)
+    if signature.input.dtype == "int32":
+        return rng.integers(0, 2, shape, dtype=np.int32)
+    return rng.random(shape, dtype=np.float32)
 
 
 def _by_sample(values: Any) -> Any:

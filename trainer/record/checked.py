@@ -12,7 +12,7 @@ class Trained(BaseModel):
     nothing: a TPU compiles by XLA alone.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     losses: tuple[float, ...]
     step_s: float
@@ -53,7 +53,8 @@ class Lowered(BaseModel):
 class Checked(BaseModel):
     """What was built. `input_shape`: of one sample; `units`: the width of the output's last axis.
 
-    `code_sha256`: of the user's own files, None without any. `engine`: what trained it.
+    `code_sha256`: of the user's own files, None without any. `engine`: what trained it. `task`: of the data.
+    `notes`: what of the user's model is not used, or used otherwise than its authors may think.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,5 +69,7 @@ class Checked(BaseModel):
     parameter_bytes: int
     optimizer_bytes: int
     engine: str = "tensorflow"
+    task: str = "classification"
+    notes: tuple[str, ...] = ()
     train_samples: int | None = None
     trained: Trained | None = None

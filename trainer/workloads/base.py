@@ -147,6 +147,7 @@ class Workload:
     sizes: tuple[Size, ...] = ()
     figures: Callable[..., ModelFigures] | None = None  # of shape and classes; None: known when the model is built
     layer_multiply_adds: Callable[[tuple[int, ...], int], tuple[int, ...]] | None = None  # forward, first layer first
+    is_own: bool = False  # of a user's file: what its model returns is looked at when it is built
 
     def build(self, signature: Signature) -> Any:
         """Return the Keras model for such data in the sizes chosen."""

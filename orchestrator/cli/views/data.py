@@ -24,7 +24,8 @@ def show_prepared(prepared: PreparedDataset, *, as_json: bool) -> None:
             "where": prepared.where, "fingerprint": manifest.fingerprint, "reused": prepared.reused,
             "shards": len(manifest.shards), "bytes": manifest.total_bytes,
             "samples": {"train": manifest.splits.train.samples, "test": manifest.splits.test.samples},
-            "left_out": named,
+            "left_out": named, "task": manifest.task, "classes": manifest.classes, "class_names": manifest.class_names,
+            "split_rule": manifest.split_rule, "source_note": manifest.source_note,
         })  # fmt: skip
         return
     for bad in manifest.left_out[:_NAMED]:
@@ -36,6 +37,7 @@ def show_prepared(prepared: PreparedDataset, *, as_json: bool) -> None:
         f"{'unchanged: ' if prepared.reused else ''}{train.samples:,} samples for training and {test.samples:,} for "
         f"testing in {len(manifest.shards):,} shards, {left_out:,} damaged file{'s' * (left_out != 1)} left out"
     )
+    output.say(f"{manifest.in_words}; {manifest.source_note}")
     output.say(f"fingerprint {manifest.fingerprint}")
     output.print_text(prepared.where)
 

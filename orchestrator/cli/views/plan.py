@@ -190,6 +190,8 @@ def _data(plan: Plan) -> Iterator[str]:
     used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
     part = f" (trained on the first {' / '.join(map(str, used))})" if used else ""
     yield f"data: {plan.data.name}, {train} training and {test} test samples{part}; {plan.data.source_note}"
+    if plan.data.source != "sample":
+        yield f"read as: {plan.data.in_words}"
     specs = [run.spec for run in plan.runs]
     sizes = sorted({(each.train_samples or train, each.batch_size) for each in specs if each.batch_size is not None})
     cut = [f"{size - size % batch} of {size} at batch {batch}" for size, batch in sizes if size % batch]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SPLIT_NAMES, _WHOLE_NAMES = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 _HINT = "give an .npz file, or a folder of .npy files, with x_train, y_train, x_test and y_test, or with x and y"
 _BLOCK_SAMPLES = 4096
+_MOST_FLOAT_CLASSES = 1000
 _MOST_INTEGER = 2**24  # beyond it float32, as which samples lie in the memory of GPUs and TPUs, skips integers
 
 
@@ -199,6 +200,7 @@ def _signature(source: Path, parts: Mapping[SplitName, _Part]) -> Signature:
     dtype: Dtype = "uint8" if x.dtype == "uint8" else "int32" if x.dtype == "int32" else "float32"
     sample = Tensor(x.shape[1:], dtype)
     if y.dtype == "float32":
+        _must_be_a_regression(source, y)
         return Signature(sample, Tensor(y.shape[1:], "float32"), "regression")
     is_tokens = dtype == "int32" and y.ndim == 2 and y.shape == x.shape
     if y.ndim > 1 and not is_tokens:
@@ -210,8 +212,41 @@ def _signature(source: Path, parts: Mapping[SplitName, _Part]) -> Signature:
     classes = max(int(each.max()) for each in known) + 1
     if classes < 2:
         raise DataError(source, "has only one class, 0; a classifier needs two", "number classes from 0")
+    if not is_tokens:
+        _must_be_classes(source, y, classes)
     target = Tensor(y.shape[1:], "int32")
     return Signature(sample, target, "next-token" if is_tokens else "classification", classes)
+
+
+def _must_be_a_regression(source: Path, y: NDArray[Any]) -> None:
+    """Raises DataError for float targets that are classes: rows of one 1, or the numbers of classes."""
+    import numpy as np
+
+    if y.ndim == 2 and np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1):
+        problem = f"its float targets are one-hot: each of them has a single 1 among {y.shape[1]} numbers"
+        raise DataError(source, problem, "save the classes: `y = numpy.argmax(y, axis=1)`")
+    if y.ndim > 1:
+        return
+    values = np.unique(y)
+    if 1 < len(values) <= _MOST_FLOAT_CLASSES and np.array_equal(values, np.arange(len(values)) + (values[0] == 1)):
+        problem = f"its float targets are the whole numbers {values[0]:g} to {values[-1]:g}, as classes are numbered"
+        fix = 'save classes as integers: `y = y.astype("int32")`; for a regression scale them: `y = y / y.max()`'
+        raise DataError(source, problem, fix)
+
+
+def _must_be_classes(source: Path, y: NDArray[Any], classes: int) -> None:
+    """Raises DataError for integer targets that are quantities, or that leave out most of the numbers below them."""
+    import numpy as np
+
+    present = len(np.unique(y))
+    quantities = 'for a regression save floats: `y = y.astype("float32")`'
+    if classes > max(len(y), 2):
+        problem = f"its integer targets would be {classes:,} classes for {len(y):,} training samples"
+        raise DataError(source, problem, quantities)
+    if classes > 2 * present:
+        problem = f"its integer targets are {present:,} numbers up to {classes - 1:,}, so most classes would be empty"
+        fix = f"number classes from 0 without gaps: `y = numpy.unique(y, return_inverse=True)[1]`; {quantities}"
+        raise DataError(source, problem, fix)
 
 
 def _numbers(part: _Part, signature: Signature) -> Numbers:

@@ -54,7 +54,7 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
         name=tree.name,
         kind=kind.name,
         source="folder",
-        source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
+        source_note=f"{note}, {_others(folder.left_out)} left out" if folder.left_out else note,
         source_fingerprint=fingerprint,
         split_rule=folder.split_rule,
         encoding=encoding,
@@ -73,6 +73,11 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
         counts={"train": _counts(folder, folder.train), "test": _counts(folder, folder.test)},
         describe=describe,
     )
+
+
+def _others(left_out: Counter[str]) -> str:
+    kinds = ", ".join(f"{count} {what}" for what, count in left_out.most_common(5))
+    return f"{left_out.total()} other files ({kinds})"
 
 
 def _counts(folder: ClassFolder, items: Sequence[Item]) -> tuple[int, ...]:

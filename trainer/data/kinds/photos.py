@@ -1,4 +1,4 @@
-"""`photos`: JPEG and PNG files by class, resized once or kept as they are."""
+"""`photos`: pictures by class, resized once; JPEG and PNG files may be kept as they are. Of a GIF the first frame."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_file(item: Item) -> bytes:
 
 PHOTOS = FolderKind(
     name="photos",
-    suffixes=(".jpg", ".jpeg", ".png"),
+    suffixes=(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif"),
     encoder=encoder,
     expected_bytes=lambda item, options: (
         item.bytes if options.keep_bytes else round(options.image_size**2 * JPEG_BYTES_PER_PIXEL)

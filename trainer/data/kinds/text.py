@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.data.conversion import BadFile, Conversion, Encoder
-from trainer.data.folder import test_folder_of
+from trainer.data.folder import split_folders_of
 from trainer.data.kinds.base import DataKind, Numbers, Plan, bounded, encoded_numbers, plan_numbers
 from trainer.data.listing import Source, local_copy
 from trainer.data.manifest import DatasetManifest, SplitName
@@ -120,8 +120,7 @@ def encoder(source: Source | None, options: PrepareOptions) -> Encoder:
 
 
 def _parts(source: Path) -> list[_Files]:
-    test_folder = test_folder_of(source)
-    return [_Files.below(folder) for folder in ((source / "train", test_folder) if test_folder else (source,))]
+    return [_Files.below(folder) for folder in split_folders_of(source) or (source,)]
 
 
 def _split(source: Path, parts: list[_Files], options: PrepareOptions) -> tuple[dict[SplitName, Numbers], str]:

@@ -82,7 +82,9 @@ class Model:
 
     def __init__(self, devices: Devices, spec: ModelSpec) -> None:
         with devices.strategy.scope():
-            self.network = built_network(spec)
+            # A TPU's variables can be read in its programs alone.
+            on_tpu = isinstance(devices.strategy, tf.distribute.TPUStrategy)
+            self.network = built_network(spec, is_eager_on_host=not on_tpu)
             self.optimizer = built_optimizer(spec, self.network, _LossScaleOptimizer)
             self.metrics = Metrics(spec)
             self._replica_state = ReplicaState(devices.strategy, self.network)
@@ -112,14 +114,20 @@ class Model:
             losses = self.losses(targets, self.predict(inputs, training=training))
             # The mean over the global batch: replicas add their gradients, so the result is the same for any number.
             loss = tf.reduce_sum(losses) / self.global_batch
-            if self.network.losses:  # what layers add, as regularisers do, once for all replicas together
-                loss += tf.cast(tf.add_n(self.network.losses), tf.float32) / self._replicas
+            loss += sum(self._share(added) for added in self.network.losses)
             scaled = self.optimizer.scale_loss(loss)
         if training:
             self._replica_state.average()
         self.optimizer.apply([_dense(gradient) for gradient in tape.gradient(scaled, variables)], variables)
         with tf.control_dependencies([tf.convert_to_tensor(variable.value) for variable in variables]):
             return tf.identity(loss)
+
+    def _share(self, added: Any) -> Any:
+        """Return this replica's share of a loss that a layer adds, float32 []: what it adds for each sample of its
+        share of the batch is added up, as Keras's `fit` does; one number, as of a regulariser, is that of all replicas.
+        """
+        total = tf.reduce_sum(tf.cast(added, tf.float32))
+        return total if added.shape.rank else total / self._replicas
 
     def score(self, inputs: Any, targets: Any, weights: Any) -> Any:
         """Return the weighted sums of the losses and of the correct predictions, float32 [2]; updates the metrics."""

@@ -1,0 +1,98 @@
+"""What a user's model has to be once it is built: what contradicts it is refused, what is not used is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import CodeError
+
+BUILD_MODEL = "build_model"
+_WHOLE_PIXEL = 1 / 100
+"""A first layer that multiplies by less expects pixels of 0 to 255."""
+
+
+def check_model(path: Path, model: Any, image_shape: tuple[int, ...], units: int) -> None:
+    """Raises CodeError for what would train wrongly or fail later: no model, a wrong width, nothing to train."""
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise CodeError(path, f"{BUILD_MODEL} returned a {type(model).__name__}", "return a keras.Model")
+    if not model.built:
+        model.build((None, *image_shape))
+    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float32"
+    found = model.compute_output_spec(keras.KerasTensor((None, *image_shape), dtype))
+    width = getattr(found, "shape", None)
+    if width is None or len(width) < 2 or width[-1] != units:
+        said = "several outputs" if width is None else f"outputs of shape {list(width)}"
+        problem = f"the model for samples {image_shape} has {said}, not [batch, .., {units}]"
+        fix = f"end it with keras.layers.Dense({units}): a unit for each class, token or number of a target of the data"
+        raise CodeError(path, problem, fix)
+    if not model.trainable_variables:
+        fix = "make weights with self.add_weight: Keras does not know a tf.Variable or jax.Array of a layer"
+        raise CodeError(path, "the model has no trainable weight", fix)
+    if type(model).train_step is not keras.Model.train_step:
+        fix = "put its loss into add_loss of a layer, or launch your own loop with --script"
+        raise CodeError(path, f"{type(model).__name__} has a train_step of its own, which is not called here", fix)
+
+
+def check_state(path: Path, policy: str) -> None:
+    """Raises CodeError where the file has changed, for the whole process, how models compute.
+
+    `policy`: the name of Keras's dtype policy as the run has set it.
+    """
+    import keras
+
+    found = keras.mixed_precision.dtype_policy().name
+    if found != policy:
+        keras.mixed_precision.set_dtype_policy(policy)
+        problem = f"it sets the precision {found} for all layers, and this run's is {policy}"
+        raise CodeError(
+            path, problem, "take set_global_policy away: --precision chooses; a layer may have its own dtype"
+        )
+    if _was_eager():
+        problem = "it turns compilation off (run_functions_eagerly, or jax_disable_jit): nothing could be measured"
+        raise CodeError(path, problem, "take that line away")
+
+
+def _was_eager() -> bool:
+    """Whether nothing is compiled; from now on it is."""
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        was_eager = bool(jax.config.read("jax_disable_jit"))
+        jax.config.update("jax_disable_jit", False)
+    else:
+        import tensorflow as tf
+
+        was_eager = bool(tf.config.functions_run_eagerly())
+        tf.config.run_functions_eagerly(False)
+    return was_eager
+
+
+def notes_of(model: Any, *, pixels: bool) -> Iterator[str]:
+    """What of a user's model is not used, or used otherwise than its authors may think.
+
+    `pixels`: its samples are pictures, whose pixels are 0 to 1.
+    """
+    if getattr(model, "compiled", False):
+        used = type(getattr(model, "optimizer", None)).__name__
+        yield (
+            f"model.compile() is not used: neither its optimizer ({used}) nor its loss and metrics; the settings "
+            "optimizer, learning_rate and metrics of the file are"
+        )
+    first = next((layer for layer in model.layers if type(layer).__name__ != "InputLayer"), None)
+    scale = getattr(first, "scale", None)
+    if pixels and type(first).__name__ == "Rescaling" and isinstance(scale, float) and 0 < scale < _WHOLE_PIXEL:
+        yield f"its first layer, Rescaling({scale:.3g}), expects pixels of 0 to 255, and they are 0 to 1 already"
+    policy = getattr(model, "dtype_policy", None)
+    named = [layer.name for layer in model.layers if layer.dtype_policy.compute_dtype != _compute_dtype(policy)]
+    if policy is not None and named[:-1]:  # a last layer in float32 is usual
+        yield f"{len(named)} layers compute in a type of their own, in every precision of a run: {', '.join(named[:3])}"
+
+
+def _compute_dtype(policy: Any) -> str:
+    return str(getattr(policy, "compute_dtype", "float32"))
