@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,17 @@ BYSTANDER = "list"
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
 
+_PATIENCE_S = 5.0
+"""So long a thread that waits for something else than the others is taken for one that works."""
+_WAITING = ("threading.py", "concurrent/futures/thread.py")
+"""Where a thread is that waits for another one, or for something to do."""
+
+
 class FakeClock:
     """A `Clock` whose sleeps return at once; `slept` holds their lengths.
 
-    Where several threads sleep, each sleep first leaves the processor to the others: one that waits would else pass
-    the deadline of one that works on a busy machine.
+    Where several threads sleep, each sleep first waits until the others sleep, or wait for one another: one that waits
+    would else pass the deadline of one that works on a busy machine.
     """
 
     def __init__(self, start: datetime = START) -> None:
@@ -23,6 +30,7 @@ class FakeClock:
         self._elapsed_s = 0.0
         self.slept: list[float] = []
         self._sleepers: set[int] = set()
+        self._asleep: set[int] = set()
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed_s)
@@ -34,11 +42,23 @@ class FakeClock:
         if threading.current_thread().name == BYSTANDER:
             time.sleep(0.001)
             return
-        self._sleepers.add(threading.get_ident())
-        if len(self._sleepers) > 1:
-            time.sleep(0.002)
+        own = threading.get_ident()
+        self._sleepers.add(own)
+        self._asleep.add(own)
+        until = time.monotonic() + _PATIENCE_S
+        while self._somebody_works() and time.monotonic() < until:
+            time.sleep(0.001)
         self.slept.append(seconds)
         self.advance(seconds)
+        self._asleep.discard(own)
+
+    def _somebody_works(self) -> bool:
+        """Whether a thread that has slept before does something now, and is not idle in its pool or at a join."""
+        if len(self._sleepers) < 2:
+            return False
+        frames = sys._current_frames()
+        working = (frames[each] for each in self._sleepers - self._asleep if each in frames)
+        return any(not frame.f_code.co_filename.endswith(_WAITING) for frame in working)
 
     def advance(self, seconds: float) -> None:
         """Time passes without anybody having slept."""

@@ -59,11 +59,11 @@ with timing.epoch(1, samples=1):
         time.sleep(0.02)
 """
 LEAVES = """
-import subprocess, sys
+import subprocess, sys, time
 import orchestrate_timing as timing
 timing.accelerator()
 with timing.epoch(1, samples=1):
-    pass
+    time.sleep(3)  # long enough to be looked at on a busy machine
 left = "import time\\nwhile True: time.sleep(0.02); print(open('late.txt', 'a').write('x'), flush=True)"
 starter = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}], start_new_session=True)"
 subprocess.run([sys.executable, "-c", starter], start_new_session=True, cwd=sys.argv[1])
