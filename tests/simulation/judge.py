@@ -222,8 +222,12 @@ class Judge:
         else:
             left -= {ref.name for cloud in self._world.clouds for ref in cloud.alive() if ref.zone in cloud.hidden}
         unlisted = {name for cloud in self._world.clouds for name in cloud.behind}
-        if left := left - (self.foreign & unlisted if said_by == "teardown --all" else self.foreign):
+        if left := left - (self._unknown(unlisted) if said_by == "teardown --all" else self.foreign):
             self.violated(Rule.GONE, f"{said_by} called everything gone, and {left} live")
+
+    def _unknown(self, unlisted: set[str]) -> set[str]:
+        """Of VMs that no list had yet those of which the ledger knows nothing."""
+        return self.foreign & unlisted
 
     def _may_live(self, name: str) -> bool:
         return any(cloud.may_live(name) for cloud in self._world.clouds)

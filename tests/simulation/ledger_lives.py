@@ -240,6 +240,9 @@ class LedgerJudge(Judge):
         if not self._world.ledger.is_in_memory:
             self._world.file.keep_some()
 
+    def _unknown(self, unlisted: set[str]) -> set[str]:
+        return unlisted if self._world.file.is_changed else super()._unknown(unlisted)
+
     def check_books(self) -> None:
         for cloud in self._world.clouds:
             cloud.alive()  # what has ended meanwhile is metered when somebody looks
