@@ -63,7 +63,7 @@ def _was_eager() -> bool:
     if keras.backend.backend() == "jax":
         import jax
 
-        was_eager = bool(jax.config.read("jax_disable_jit"))
+        was_eager = bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
         jax.config.update("jax_disable_jit", False)
     else:
         import tensorflow as tf
