@@ -50,10 +50,11 @@ def silent_places(services: VmServices, look: Listing) -> tuple[str, ...]:
     """What did not answer and may hide something of ours.
 
     A ledger that knows attempts knows where they are, and a settled one was proven deleted when that could be seen.
-    One that knows none may stand in for one that was lost: then anything may be anywhere.
+    One that knows none may stand in for one that was lost, and one that lacks runs is an older one: then anything may
+    be anywhere.
     """
     attempts = services.ledger.attempts()
-    if not attempts:
+    if not attempts or services.ledger.lost_runs:
         return tuple(look.unreachable)
     return look.silent_at({attempt.zone for attempt in attempts if attempt.state is not AttemptState.SETTLED})
 

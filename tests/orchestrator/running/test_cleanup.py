@@ -132,6 +132,18 @@ def test_what_the_cloud_has_and_the_ledger_lacks_is_deleted_before_anything_is_r
     check_past(services)
 
 
+def test_a_silent_zone_may_hide_what_an_older_ledger_has_forgotten(world: World) -> None:
+    """Although all that it knows is settled; a ledger that lacks nothing knows better."""
+    run = world.launch("t4")
+    assert world.ledger.attempt(run.id, 1).state is AttemptState.SETTLED
+    world.gpu.unreachable.add("europe-west4-a")
+    assert teardown_all(world.services, buckets=False).unproven == []
+    with world.ledger.transaction() as db:
+        db.execute("INSERT INTO meta VALUES ('lost_runs', 'r-lost00')")
+    [unproven] = teardown_all(world.services, buckets=False).unproven
+    assert "europe-west4-a" in unproven
+
+
 # Kill switches
 
 
