@@ -213,28 +213,35 @@ def _fields(error: ValidationError) -> str:
 
 
 def line_of(error: BaseException, name: str) -> str:
-    """`line 7, in call: `: the last line of the user's own files that led to an error, or that TensorFlow wrote into
-    its text; "" where there is none. `name`: of the workload.
+    """`my_model.py, line 7, in call: `: the last line of the user's own files that led to an error, or that TensorFlow
+    wrote into its text; "" where there is none. `name`: of the workload.
     """
-    path, root = _place(name)
+    _, root = _place(name)
     written = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', str(error))
-    frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
-    return _last_of_own([*frames, *written], path, root)
+    found = _last_of_own([*_frames(error), *written], root)
+    return "{}, line {}, in {}: ".format(Path(found[0]).relative_to(root), *found[1:]) if found else ""
 
 
 def _where(error: BaseException, path: Path, root: Path) -> str:
     """`line 7, in build_model: `: the last line of the user's own files that led to the error."""
-    frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
-    return _last_of_own(frames, path, root)
-
-
-def _last_of_own(frames: Sequence[tuple[str, object, str]], path: Path, root: Path) -> str:
-    own = [frame for frame in frames if _is_own(Path(frame[0]), root)]
-    if not own:
+    found = _last_of_own(_frames(error), root)
+    if found is None:
         return ""
-    file, line, function = own[-1]
+    file, line, function = found
     named = "" if Path(file) == path else f"{Path(file).relative_to(root)} "
     return f"{named}line {line}, in {function}: "
+
+
+_Frame = tuple[str, object, str]
+"""File, line and function."""
+
+
+def _frames(error: BaseException) -> list[_Frame]:
+    return [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
+
+
+def _last_of_own(frames: Sequence[_Frame], root: Path) -> _Frame | None:
+    return next((frame for frame in reversed(frames) if _is_own(Path(frame[0]), root)), None)
 
 
 def _is_own(file: Path, root: Path) -> bool:

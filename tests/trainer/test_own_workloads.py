@@ -179,7 +179,7 @@ def test_what_fails_when_the_model_is_built_names_the_line_of_the_file(
     ("returned", "problem"),
     [
         ("tf.numpy_function(lambda a: a, [x], x.dtype)", "in Sequential.call(): ValueError: as_list() is not defined"),
-        ("tf.reshape(x, [3, 5]) if tf.inside_function() else x", "line 4, in call: ValueError: Cannot "),
+        ("tf.reshape(x, [3, 5]) if tf.inside_function() else x", "my_model.py, line 4, in call: ValueError: Cannot "),
     ],
     ids=["no-line", "line"],
 )
