@@ -51,7 +51,7 @@ def looks(clock, done, stop, ctx, futures, process, lines, until):
         clock.sleep(1)
     # ok: waits-without-end
     while not done():
-        ctx.sleep(5)
+        sleep(ctx, 5)
     # ok: waits-without-end
     while lines:
         lines.pop()
