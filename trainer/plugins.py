@@ -36,7 +36,7 @@ from trainer.workloads.base import PrepareOptions
 from trainer.workloads.signature import images
 
 _BY_CHANNELS = {1: "mnist", 3: "photos"}
-_UNFETCHED = re.compile(r"URL fetch failure on (?P<url>\S+): (?:None -- )?(?P<why>.*)", re.DOTALL)
+_UNFETCHED = re.compile(r"URL fetch failure on (?P<url>\S+): (?:None -- )?(?P<why>.*)")
 """What Keras's get_file says (utils/file_utils.py)."""
 _NO_PROGRAMS = {
     ".h5": 'load it here and save it as .keras: `keras.models.load_model("{name}").save("{stem}.keras")`',
@@ -156,7 +156,7 @@ def _build(name: str, image_shape: tuple[int, ...], units: int) -> Any:
     path, root = _place(name)
     policy = keras.mixed_precision.dtype_policy().name
     model = _call(name, BUILD_MODEL, image_shape, units)
-    with in_their_words(path, root):
+    with _in_their_words(path, root):
         check_state(path, policy)
         check_model(path, model, image_shape, units)
     return model
@@ -178,12 +178,12 @@ def _build_keras(path: Path, found: Architecture, image_shape: tuple[int, ...], 
 def _call(name: str, function: str, *arguments: Any) -> Any:
     """Call what the user's file defines. Raises CodeError with the line of their file."""
     path, root = _place(name)
-    with in_their_words(path, root):
+    with _in_their_words(path, root):
         return getattr(_module(path, root), function)(*arguments)
 
 
 @contextmanager
-def in_their_words(path: Path, root: Path) -> Iterator[None]:
+def _in_their_words(path: Path, root: Path) -> Iterator[None]:
     """Whatever the user's code raises is said in one sentence, with the line of their file."""
     try:
         yield

@@ -54,11 +54,11 @@ def _looks(folder: Path) -> Iterator[_Look]:
         classes = sum(_has(tree, f"{below}{name}", kind.class_suffixes) for name in names)
         if kind.class_suffixes and classes >= 2:
             yield _Look(kind.name, f"{kind.name} in {classes} classes", classes)
-    files = [found.name.lower() for found in tree.files("")]
+    files = [found.name.lower() for found in tree.files("") if found.is_there]
     text = data_kinds()["text"]
     if files and not names and all(name.endswith(text.suffixes) for name in files):
         yield _Look(text.name, "text")
 
 
 def _has(tree: Tree, below: str, suffixes: tuple[str, ...]) -> bool:
-    return any(found.name.lower().endswith(suffixes) for found in tree.files(below))
+    return any(found.is_there and found.name.lower().endswith(suffixes) for found in tree.files(below))

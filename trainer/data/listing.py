@@ -76,11 +76,11 @@ class FolderTree:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 - of very many
-                    found.append(FoundFile(entry.path, entry.name, 0, 0, is_there=False))
-                elif entry.is_file():
+                if entry.is_file():
                     status = entry.stat()
                     found.append(FoundFile(entry.path, entry.name, status.st_size, status.st_mtime_ns))
+                elif entry.is_symlink() and not Path(entry.path).exists():
+                    found.append(FoundFile(entry.path, entry.name, 0, 0, is_there=False))
         return found
 
 

@@ -96,7 +96,7 @@ def _figures(item: Workload) -> ModelFigures | None:
 
 def checked_json(found: Checked) -> dict[str, Any]:
     """`workloads check --json`: what was found as it was measured, and the sentences that follow from it."""
-    return {**found.model_dump(), "findings": list(findings(found))}
+    return {**found.model_dump(mode="json"), "findings": list(findings(found))}
 
 
 def show_checked(found: Checked) -> None:

@@ -139,9 +139,7 @@ class Bench:
             outcome.over_usd = over_meter_usd(orchestrate)
             outcome.broken += off_the_meter(orchestrate, outcome.over_usd, slept=strike.how in SLEEPS_S)
         except AssertionError as late:  # it did not end in time
-            outcome.broken.append(str(late))
-            if _unanswered(orchestrate).exists():
-                outcome.broken.append(f"the live view did not answer: {_unanswered(orchestrate).read_text()}")
+            outcome.broken += [str(late), *_silence(orchestrate)]
         except Exception as cause:  # the other cases go on
             outcome.broken.append(f"could not be judged: {cause!r}")
         outcome.seconds = time.monotonic() - began
@@ -156,8 +154,7 @@ class Bench:
         died |= struck.code == -signal.SIGTERM and outcome.stage == BEFORE  # before there is anything to end
         if not died:
             outcome.broken += unlike_ours("the struck command", struck)
-            if outcome.stage == "not hit" and _unanswered(orchestrate).exists():
-                outcome.broken.append(f"the live view did not answer: {_unanswered(orchestrate).read_text()}")
+            outcome.broken += _silence(orchestrate) if outcome.stage == "not hit" else []
         runs = orchestrate.runs()
         following = [COMMANDS["recover"]] if outcome.strike.then == "recover" else []
         if outcome.strike.then == "attach" and runs and runs[0].state is RunState.ACTIVE:
@@ -186,6 +183,12 @@ def _log(orchestrate: Orchestrate) -> Path:
 
 def _unanswered(orchestrate: Orchestrate) -> Path:
     return orchestrate.home / "unanswered"
+
+
+def _silence(orchestrate: Orchestrate) -> list[str]:
+    """What a live view did not answer, where it did not."""
+    file = _unanswered(orchestrate)
+    return [f"the live view did not answer: {file.read_text()}"] if file.exists() else []
 
 
 def _clock(orchestrate: Orchestrate) -> Path:
