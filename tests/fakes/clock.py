@@ -59,7 +59,7 @@ class FakeClock:
         self._asleep.discard(own)
 
     def _somebody_works(self) -> bool:
-        """True if another thread that has asked for the time does something, and is not idle in its pool or at a join."""
+        """True if another thread that has asked for the time works, and is not idle in its pool or at a join."""
         if len(self._users) < 2:
             return False
         frames = sys._current_frames()
