@@ -184,7 +184,7 @@ class Maker:
         return self._run([*command, "find", "--managed-python", OWN_PYTHON.rpartition(".")[0]], **kept).strip()
 
     def _run(self, argv: list[str], **variables: str) -> str:
-        """Run a program and return its output. Raises SystemExit on failure. It unpacks where it installs: /tmp is small."""
+        """Run a program and return its output. Raises SystemExit on failure. It unpacks where it installs."""
         env = {**os.environ, "TMPDIR": self._tmp, **variables}
         try:
             return subprocess.run(argv, check=True, stdout=subprocess.PIPE, env=env).stdout.decode()
