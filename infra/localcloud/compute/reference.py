@@ -15,7 +15,7 @@ from infra.localcloud.compute.names import COMPUTE_URL, aggregated, listed, miss
 from infra.localcloud.compute.operations import operation_reply
 from infra.localcloud.compute.resources import metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPUS_EVERYWHERE, MachineShape
+from infra.localcloud.hardware import GPUS_EVERYWHERE, SHARED_QUOTAS, MachineShape
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Handler, Table
 from infra.localcloud.metering.price_list import region_of
@@ -112,6 +112,7 @@ class ComputeReference:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
         metrics = [self._hardware.instance_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
+        metrics += SHARED_QUOTAS
         # Limits for each family of GPUs, and of TPUs, have no name here: Cloud Quotas alone shows them.
         quotas = [self._quota(metric, region) for metric in metrics if metric in types.Quota.Metric.__members__]
         return {

@@ -9,6 +9,7 @@ from datetime import timedelta
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import Quota
 from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import NoCapacity, PermissionDenied
 from orchestrator.ledger.events import ZoneRefused
@@ -131,6 +132,29 @@ def test_a_zone_with_room_for_all_runs_side_by_side_comes_before_one_with_room_f
     assert regions("t4") == regions("t4x2") == regions("t4", repeats=2) == {first}
     assert regions("t4", repeats=3) == regions("t4,t4x2") == {roomy}
     assert regions("t4,t4x2", parallel=1) == {first}, "one at a time"
+
+
+def test_quotas_that_any_vm_counts_against_leave_zones_out_and_say_how_many_fit(world: World) -> None:
+    """A slice takes an address a host: four are too few for eight hosts, and enough for four of six small runs."""
+
+    def find(items: Sequence[Accelerator], _terms: Provisioning) -> list[Quota]:
+        every = dict.fromkeys(catalog_prices().all_zones("tpu"), 64.0)
+        few = {zone.rpartition("-")[0]: 4.0 for zone in every if not zone.startswith("us-west")}
+        return [
+            Quota(item.name, V3, item.chips, every, shared=(Quota(item.name, "IN_USE_ADDRESSES", item.workers, few),))
+            for item in items
+        ]
+
+    world.availability = FakeAvailability(quotas=find)
+    large = world.plan("v5litepod-32")
+    assert {zone.rpartition("-")[0] for zone in _zones(large)} == {"us-west1", "us-west4"}
+    [note] = _left_out(large)
+    assert note.startswith("v5litepod-32 needs 8 of the quota IN_USE_ADDRESSES, and these zones, with less")
+    small = world.plan("v3-8", repeats=6, parallel=6)
+    assert [note for note in small.notes if "at once" in note] == [
+        "in us-central1-a the quota IN_USE_ADDRESSES is 4, enough for 4 v3-8 at once; other runs wait or take the next "
+        "zone"
+    ]
 
 
 def test_without_capacity_comes_after_an_unknown_quota(world: World) -> None:
