@@ -329,3 +329,4 @@ from_option = click.option(
     metavar="EXPERIMENT|RUN|FILE",
     help="A measured sweep over data sizes; repeatable.",
 )
+beyond_option = click.option("--beyond", is_flag=True, help="With --from: also farther than the sweep supports.")

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.compiling.kept import KeptSteps
-from orchestrator.compiling.step import StepModel
+from orchestrator.domain.compiled_step import StepModel
 from orchestrator.domain.runs import RunSpec
-from orchestrator.planning.guess import Flops
+from orchestrator.predict.figure import Flops
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.private_file import write_private
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from infra.killswitches import kill_switches
-from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunSpec
@@ -21,6 +20,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.planning.zones.choice import NOT_ASKED, Availability
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.services import Payload, Services
 from orchestrator.running.stages.context import Progress

@@ -14,6 +14,7 @@ from orchestrator.domain.money import usd
 from orchestrator.domain.prices import upper_bound_note
 from orchestrator.domain.runs import Engine
 from orchestrator.planning.estimate import NO_RUN, EstimateRequest, find_data, make_estimates
+from orchestrator.predict.figure import MILLION, usd_at
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.money import Rate
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.estimate import Estimate, EstimatedData
-    from orchestrator.planning.model_bounds import ModelBounds
+    from orchestrator.predict.formula import ModelBounds
 
 _LEAST_COLUMNS = 5  # what a narrow terminal loses after these is in the sentences below the table
 ITEMS_GIVE_WAY = ("source", "price")
@@ -136,7 +137,13 @@ def _estimate_json(one: Estimate) -> dict[str, Any]:
         "of_free": one.of_free,
         "fits": one.fits,
         "hours_left": one.hours_left,
-        "expected": expected and vars(expected),
+        "expected": expected
+        and {
+            "hours": expected.hours,
+            "usd": expected.usd.best,
+            "basis": expected.life_s.source,
+            "least_hours": Decimal(expected.least_s) / 3600,
+        },
         "model": one.bounds and _bounds_json(one.bounds, quote.rate),
         "items": lines_json(quote.lines),
     }
@@ -147,8 +154,8 @@ def _bounds_json(bounds: ModelBounds, rate: Rate) -> dict[str, Any]:
     return {
         "parameters": bounds.parameters,
         "flops_per_sample": bounds.flops_per_sample,
-        "samples_per_s_at_peak": bounds.samples_per_s,
-        "usd_per_million_samples_at_peak": bounds.usd_per_million(rate),
+        "samples_per_s_at_peak": bounds.sample_s and 1 / bounds.sample_s.low,
+        "usd_per_million_samples_at_peak": bounds.sample_s and usd_at(rate, MILLION * bounds.sample_s.low),
         "state_bytes": bounds.state_bytes,
         "replica_memory_bytes": bounds.memory_bytes,
         "fits": bounds.fits,
@@ -194,7 +201,7 @@ def _cells(one: Estimate) -> tuple[str, ...]:
         _share(one.of_credit),
         _share(one.of_free),
         "-" if one.hours_left is None else _hours(one.hours_left),
-        usd(expected.usd) if expected else "unknown",
+        usd(expected.usd.best) if expected else "unknown",
         f"{expected.hours:.2f}" if expected else "unknown",
     )
 
@@ -207,8 +214,8 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
     if not one.fits:
         parts.append(f"does NOT fit into the {usd(money.free_usd)} that is free")
     if one.expected:
-        lasts = span(float(one.expected.hours) * 3600)
-        parts.append(f"expected {usd(one.expected.usd)} in {lasts}, from {one.expected.basis}")
+        life_s = one.expected.life_s
+        parts.append(f"expected {usd(one.expected.usd.best)} in {span(life_s.best)}, from {life_s.source}")
     else:
         parts.append(f"expected: {NO_RUN}")
     return "; ".join(parts)
@@ -216,10 +223,10 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
 
 def _bounds_sentence(item: Accelerator, bounds: ModelBounds, rate: Rate) -> str:
     """`t4: at its peak 2,837 samples/s, $0.04 a million samples; weights and optimizer take 0.2 of 16 GiB`."""
-    usd_per_million = bounds.usd_per_million(rate)
     parts = []
-    if usd_per_million is not None:
-        parts.append(f"at its peak {bounds.samples_per_s:,.0f} samples/s, {usd(usd_per_million)} a million samples")
+    if bounds.sample_s is not None:
+        cost = usd(usd_at(rate, MILLION * bounds.sample_s.low))
+        parts.append(f"at its peak {1 / bounds.sample_s.low:,.0f} samples/s, {cost} a million samples")
         if item.nodes > 1:
             parts.append(f"the {item.nodes} VMs exchange gradients over the network, which is not counted in that")
     state = f"weights and optimizer take {bounds.state_bytes / 2**30:.1f}"

@@ -240,8 +240,8 @@ def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None
     same, less, whole = (world.plan("t4", data_sizes=sizes).planned[0].expected for sizes in ((2000,), (1000,), ()))
     assert (less, whole) == (None, None)
     assert same is not None
-    assert same.basis.startswith("1 of your runs with ")
-    assert same.basis.endswith(" epochs of 2,000 samples")
+    assert same.life_s.source.startswith("1 of your runs with ")
+    assert same.life_s.source.endswith(" epochs of 2,000 samples")
 
 
 def test_a_plan_says_which_training_its_deadline_would_end(world: World) -> None:
