@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 
-def accelerators(typed: str) -> list[str]:
+def accelerators(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
     """Of a list the last name: `v3-8,t` -> `v3-8,t4`."""
     from orchestrator.domain.accelerators import accelerators
 

@@ -17,13 +17,11 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
-from orchestrator.planning.compiled_before import compiled_notes
 from orchestrator.planning.estimate import NO_FLEX_START_PRICE, Expected, expected_of
 from orchestrator.planning.guess import Flops, Guess, Work, guess_of
-from orchestrator.planning.known_flops import KnownFlops
+from orchestrator.planning.known_models import KnownModels, compiled_notes, refused_by_xla
 from orchestrator.planning.model_bounds import bound_notes
-from orchestrator.planning.model_check import refused_by_xla
-from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.zones.choice import Zoned
 from trainer.data.manifest import DatasetManifest
 from trainer.script.files import FilesManifest
@@ -55,7 +53,7 @@ def fresh_id(prefix: str) -> str:
 
 
 def plan_runs(
-    request: LaunchRequest, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
+    request: LaunchOptions, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
 ) -> list[PlannedRun]:
     """Runs that have not started, each priced in the first of its zones, repeats only once.
 
@@ -91,7 +89,7 @@ class Priced:
     notes: Sequence[str]
 
 
-def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownFlops) -> Priced:
+def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownModels) -> Priced:
     """Price every run, repeats only once.
 
     Raises UnknownPrice, StalePrice or WrongPrice, and UsageError for a model that is known not to fit into the memory.
@@ -115,7 +113,7 @@ def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: 
 
 
 def with_guesses(
-    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownFlops
+    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownModels
 ) -> list[PlannedRun]:
     """The runs with a guess for each of which nothing was measured, as far as FLOPs and peak are known."""
     counted = workload.flops_per_sample(manifest.signature)

@@ -21,15 +21,24 @@ if TYPE_CHECKING:
     from orchestrator.domain.published import Claim
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.extrapolate import Answer, Extrapolation
+    from orchestrator.planning.options import LaunchOptions
 
 
-def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str, Any], *, as_json: bool) -> None:
+def extrapolate_and_show(
+    project: Project,
+    sweep: Sequence[str],
+    options: LaunchOptions,
+    *,
+    workload: str | None,
+    images: int | None,
+    test_images: int | None,
+    as_json: bool,
+) -> None:
     """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other."""
     if not sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not asked["images"]:
+    if not images:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
-    del asked["max_hours"], asked["engine"], asked["nodes"]
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
     from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate
@@ -38,7 +47,10 @@ def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str
     now, ledger = SystemClock().now(), project.ledger
     money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
     sources = sources_named(sweep, ledger)
-    found = extrapolate(ExtrapolationRequest(**asked), sources, ledger, project.prices(now), money)
+    request = ExtrapolationRequest(
+        images, test_images, options.epochs, workload, options.accel, options.provisioning, options.zone
+    )
+    found = extrapolate(request, sources, ledger, project.prices(now), money)
     if as_json:
         output.print_json(extrapolation_json(found, money))
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 from orchestrator.domain.bottlenecks import size_text
 from orchestrator.domain.published import published_network, published_summary
-from orchestrator.planning.model_check import findings
+from orchestrator.planning.own_workload import findings
 
 if TYPE_CHECKING:
     from trainer.record.checked import Checked

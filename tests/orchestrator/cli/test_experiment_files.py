@@ -190,8 +190,8 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
     assert {**local, "file": None} == typed
     google = read(SWEEP, project="my-project-1")
     assert (google["data_sizes"], google["max_hours"], google["repeats"]) == ((), Decimal("0.5"), 3)
-    assert read('accel = "t4"\nbatch_size = [512, "auto", 256]')["batch_sizes"] == (512, None, 256)
-    assert read('accel = "t4"\nengine = ["jax", "tensorflow"]')["engines"] == (Engine.JAX, Engine.TENSORFLOW)
+    assert read('accel = "t4"\nbatch_size = [512, "auto", 256]')["batch_size"] == (512, None, 256)
+    assert read('accel = "t4"\nengine = ["jax", "tensorflow"]')["engine"] == (Engine.JAX, Engine.TENSORFLOW)
     assert read('accel = "t4"\ndata = "photos"\nspot = true\nearly_stop = false')["data"] == Path.cwd() / "photos"
 
 
@@ -264,7 +264,7 @@ PUBLISHED = {
     "W0b": ("ucf101", {"epochs": 150}),
     "W1": ("cats-vs-dogs", {}),
     "W2": ("mnist-official", {"epochs": 10}),
-    "W3": ("mnist-cnn", {"batch_sizes": (256, 512, 1024), "repeats": 3}),
+    "W3": ("mnist-cnn", {"batch_size": (256, 512, 1024), "repeats": 3}),
     "W4": ("mnist-mlp", {"epochs": 20}),
 }
 

@@ -1,0 +1,140 @@
+"""What earlier commands found of the models of a launch: their FLOPs, and what a TPU compiler said of their steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.compiling.bounds import StepBound, bound_of
+from orchestrator.compiling.compile import COMPILED_NOT_RUN
+from orchestrator.compiling.kept import KeptSteps
+from orchestrator.compiling.step import Outcome, StepModel
+from orchestrator.domain.money import Rate, usd
+from orchestrator.domain.runs import RunSpec
+from orchestrator.errors import UsageError
+from orchestrator.planning.guess import Flops
+from orchestrator.planning.own_workload import WOULD_FAIL
+from orchestrator.private_file import write_private
+from trainer.data.manifest import DatasetManifest
+from trainer.record.checked import Checked
+
+
+def keep_checked(state: Path, found: Checked) -> None:
+    """Keep what a check found of a user's own model: FLOPs, and what XLA says against it. Raises OSError."""
+    if found.code_sha256 is None or found.trained is None:
+        return
+    path = _path(state, found.code_sha256, found.input_shape, found.units)
+    write_private(path, found.model_dump_json().encode())
+
+
+@dataclass(frozen=True)
+class KnownModels:
+    """Of all that was checked or compiled with this state folder."""
+
+    state: Path
+    steps: KeptSteps
+
+    def find(self, spec: RunSpec, manifest: DatasetManifest) -> Flops | None:
+        """None: nobody has counted this model for samples of this shape."""
+        code_sha256 = spec.code.sha256 if spec.code else ""
+        signature = manifest.signature
+        shape, units = signature.input.shape, signature.units
+        checked = _read(_path(self.state, code_sha256, shape, units))
+        if checked and checked.trained and checked.trained.flops_per_sample:
+            return Flops(checked.trained.flops_per_sample, "`workloads check`")
+
+        def is_model(model: StepModel) -> bool:
+            found = (model.workload, model.code_sha256, model.input_shape, model.units)
+            return found == (spec.workload, code_sha256, shape, units)
+
+        counted = self.steps.flops_per_sample(is_model)
+        return None if counted is None else Flops(counted, "the TPU compiler")
+
+    def tpu_refusal(self, spec: RunSpec, manifest: DatasetManifest | None) -> str:
+        """Why XLA refused this model in `workloads check`; "": it took it, or nobody has checked it.
+
+        Without a manifest, where the model opens its own samples, their shape is not known: any check of it counts.
+        """
+        if spec.code is None:
+            return ""
+        code_sha256, folder = spec.code.sha256, self.state / "checked"
+        if manifest is None:
+            paths = sorted(folder.glob(f"{code_sha256}-*.json"))
+        else:
+            paths = [_path(self.state, code_sha256, manifest.signature.input.shape, manifest.signature.units)]
+        of_engine = [each for each in map(_read, paths) if each and each.engine == spec.engine.value]
+        return next((each.trained.refused_by_xla for each in of_engine if each.trained), "")
+
+
+NOTHING_KNOWN = KnownModels(Path(os.devnull), KeptSteps(Path(os.devnull)))
+"""Of a state folder in which nothing is."""
+
+
+def _read(path: Path) -> Checked | None:
+    """None: never checked, or by another version of ours."""
+    try:
+        return Checked.model_validate_json(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _path(state: Path, code_sha256: str, shape: tuple[int, ...], units: int) -> Path:
+    return state / "checked" / f"{code_sha256}-{'x'.join(map(str, shape))}-{units}.json"
+
+
+def compiled_notes(
+    kept: KeptSteps, priced: Sequence[tuple[RunSpec, Rate]], manifest: DatasetManifest, *, simulated: bool
+) -> list[str]:
+    """A note for each accelerator, engine and batch of which a compilation is known.
+
+    Raises UsageError where the step of a run does not fit into the device's memory, unless devices are simulated.
+    """
+    notes = (note for spec, rate in priced for note in _notes(kept, spec, rate, manifest, simulated=simulated))
+    return list(dict.fromkeys(notes))
+
+
+def _notes(kept: KeptSteps, spec: RunSpec, rate: Rate, manifest: DatasetManifest, *, simulated: bool) -> Iterator[str]:
+    if spec.batch_size is None:
+        return
+    precision = "bfloat16" if spec.precision == "auto" else spec.precision  # as the trainer chooses on a TPU
+    code_sha256 = spec.code.sha256 if spec.code else ""
+    signature = manifest.signature
+    asked = (spec.workload, code_sha256, spec.engine.value, precision, signature.input.shape, signature.units)
+
+    def is_model(model: StepModel) -> bool:
+        found = (model.workload, model.code_sha256, model.engine, model.precision, model.input_shape, model.units)
+        return found == asked
+
+    steps = kept.find(spec.accelerator, spec.batch_size, is_model)
+    what = f"{spec.rented_as}, batch {spec.batch_size:,}"
+    if steps and all(step.outcome is Outcome.OUT_OF_MEMORY for step in steps):
+        does_not = f"{spec.workload} at batch {spec.batch_size:,} does not fit into the memory of {spec.accelerator}"
+        if not simulated:
+            raise UsageError(
+                f"--batch-size: {does_not}, as the TPU compiler ({steps[0].compiler}) said: {steps[0].words}",
+                "a smaller batch, or another accelerator: `orchestrate estimate --compile --batch-size auto` finds the "
+                "largest that fits",
+            )
+        yield f"{what}: {does_not} of a real one ({COMPILED_NOT_RUN})"
+    bounds = [bound for step in steps if (bound := bound_of(step, spec.accelerator))]
+    if bounds:
+        samples = spec.train_samples or manifest.splits.train.samples
+        yield f"{what}: {_bound(min(bounds, key=lambda bound: bound.least_s), rate, samples)} ({COMPILED_NOT_RUN})"
+
+
+def _bound(bound: StepBound, rate: Rate, samples: int) -> str:
+    epoch_usd = bound.epoch_least_usd(rate, samples)
+    cost = "" if epoch_usd is None else f", {usd(epoch_usd)} an epoch"
+    return f"compiled bound: at least {bound.least_s * 1e3:.3g} ms a step{cost}"
+
+
+def refused_by_xla(specs: Sequence[RunSpec], data: DatasetManifest | None, known: KnownModels) -> Iterator[str]:
+    """A warning that names the TPUs of a launch on which the model would fail, for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for spec in specs:
+        if spec.accelerator.device == "tpu" and (why := known.tpu_refusal(spec, data)):
+            names.setdefault(why, {})[spec.accelerator.name] = None
+    for why, refusing in names.items():
+        yield f"warning: {', '.join(refusing)}: `workloads check` found: {WOULD_FAIL.format(why)}"
