@@ -134,7 +134,7 @@ def _attributes(name: str) -> dict[str, Any]:
     is_flag, default = option.kind is click.BOOL, None if option.required or option.configured else option.default
     if is_flag and name.startswith("no_"):
         default = not default
-    return {
+    attributes = {
         "type": option.kind,
         "is_flag": is_flag,
         "required": option.required,
@@ -144,6 +144,7 @@ def _attributes(name: str) -> dict[str, Any]:
         "shell_complete": _COMPLETIONS.get(name),
         "help": option.help,
     }
+    return {key: value for key, value in attributes.items() if value is not None}  # a default None is one of click's
 
 
 project_option = of_launch(
