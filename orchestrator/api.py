@@ -57,7 +57,8 @@ def _with_options_of(
         def call(*_: Keywords.args, **options: Keywords.kwargs) -> Answer:
             return function(options)
 
-        vars(call)["__signature__"] = signature(model)
+        returned = signature(function).return_annotation
+        vars(call)["__signature__"] = signature(model).replace(return_annotation=returned)
         return call
 
     return decorate

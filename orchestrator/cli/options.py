@@ -136,7 +136,7 @@ def _attributes(name: str) -> dict[str, Any]:
         default = not default
     attributes = {
         "type": option.kind,
-        "is_flag": is_flag,
+        "is_flag": is_flag or None,  # False would take -1 for an option
         "required": option.required,
         "default": default,
         "show_default": default is not False and default not in (None, (), ""),

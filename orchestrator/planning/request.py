@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import ZERO
@@ -18,7 +18,9 @@ from orchestrator.domain.sweep import Axes
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
 from orchestrator.planning.options import LaunchOptions
+from orchestrator.planning.script import NO_CHECKPOINTS_NOTE, ScriptWork
 from trainer.errors import ConfigError
+from trainer.workloads import Workload
 
 if TYPE_CHECKING:
     from trainer.config import CheckpointEvery
@@ -29,7 +31,6 @@ AUTO_BATCH_NOTE = (
     "batch auto: each run searches for its device's best batch before it trains; the learning rate is not scaled with "
     "it, so accuracies may differ"
 )
-NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 SET_UP_HOURS_MIN = Decimal("0.03")
 """108 s: TensorFlow was installed in 99 s for TPUs and in 107 s for GPUs (docs/limits.md)."""
 _RESERVATION = re.compile(r"(projects/[a-z0-9.:-]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -49,19 +50,6 @@ class Checked:
     notes: Sequence[str]
 
 
-class Trainable(Protocol):
-    """What is trained, as far as a request needs it: a workload or a script."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def default_batch_size(self) -> int: ...
-
-    @property
-    def default_epochs(self) -> int: ...
-
-
 def check_terms(item: Accelerator, terms: Provisioning) -> None:
     """Raises UsageError for an accelerator that is rented, but nowhere on these terms."""
     check_flex_start(item, terms)
@@ -78,7 +66,7 @@ def check_flex_start(item: Accelerator, terms: Provisioning) -> None:
         raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
 
 
-def check_request(request: LaunchOptions, workload: Trainable, *, simulated: bool) -> Checked:
+def check_request(request: LaunchOptions, workload: Workload | ScriptWork, *, simulated: bool) -> Checked:
     """Refuse what can be refused before data or prices are looked at.
 
     Raises UsageError, also without the extra `report` where runs may stop early: all would be rented, unasked.
@@ -212,12 +200,12 @@ def _precision_notes(precision: str, chosen: Sequence[Accelerator]) -> Iterator[
         yield f"{', '.join(lacking)} has no units for {precision}, which is slower there than its own precision"
 
 
-def _default_batch(workload: Trainable, step: int) -> int:
+def _default_batch(workload: Workload | ScriptWork, step: int) -> int:
     """The workload's own batch size, moved to the next multiple of `step`."""
     return math.ceil(workload.default_batch_size / step) * step
 
 
-def _batch_notes(request: LaunchOptions, workload: Trainable, step: int) -> Iterator[str]:
+def _batch_notes(request: LaunchOptions, workload: Workload | ScriptWork, step: int) -> Iterator[str]:
     """Notes on batch sizes that nobody typed."""
     batch, usual = _default_batch(workload, step), workload.default_batch_size
     if not request.batch_size and batch != usual:

@@ -10,13 +10,13 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AS_WRITTEN, CHECKPOINT_BYTES, RunSpec, Script
 from orchestrator.errors import UsageError
 from orchestrator.planning.options import LaunchOptions
-from orchestrator.planning.request import NO_CHECKPOINTS_NOTE
 from orchestrator.running.code_archive import keep_code
 from trainer.errors import CodeError, ConfigError
 from trainer.regular_file import read_regular
 from trainer.script.command import placeholders_in, split_command
 from trainer.user_code import MAX_BYTES, CodeTree, folder_tree
 
+NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 _OUTSIDE = "orchestrate-requirements.txt"
 """What a requirements file is called in the tree that lies elsewhere."""
 

@@ -11,9 +11,14 @@ from orchestrator.cli import options, output
 
 
 @click.command()
-@click.option("--accel", type=options.LIST, default=(), help="Accelerator types, e.g. v3-8,t4.")
+@options.of_launch("accel", required=False, default=(), help="Accelerator types, e.g. v3-8,t4.")
 @options.of_launch("nodes")
-@click.option("--workload", help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.")
+@options.of_launch(
+    "workload",
+    default=None,
+    show_default=False,
+    help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.",
+)
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="What Keras runs on.  [default: tensorflow]")
 @options.of_launch("epochs", "max_hours", "spot", "flex_start", "zone")
 @options.of_launch("data", help="Folder of samples, an .npz or a text file, as for `launch`.")
