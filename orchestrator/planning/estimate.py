@@ -5,22 +5,22 @@ Offline, from prices and ledger alone. What was not measured is unknown here; th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.accelerators import Accelerator, named_accelerators
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, quote_for
-from orchestrator.domain.runs import CHECKPOINT_BYTES, Engine, RunOptions, RunSpec
+from orchestrator.domain.runs import CHECKPOINT_BYTES, RunSpec
 from orchestrator.domain.sweep import Axes, sweep_specs, zone_candidates
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.cost_totals import latest_data
 from orchestrator.money.guard import MoneyView
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.own_workload import find_workload
 from orchestrator.planning.request import check_max_hours, check_terms
 from orchestrator.predict.figure import RunPrediction
@@ -32,26 +32,6 @@ if TYPE_CHECKING:
     from trainer.data.manifest import DatasetManifest
 
 NO_RUN = "unknown: not measured yet"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateRequest(RunOptions):
-    """The options of `orchestrate estimate`. `data_gib` bounds what is kept in the bucket; `data`: the data set."""
-
-    accelerators: Sequence[str]
-    epochs: int | None
-    zones: Sequence[str]
-    data_gib: Decimal | None = None
-    data: Path | None = None
-    image_size: int | None = None
-    sequence_length: int | None = None
-    engine: Engine = Engine.TENSORFLOW
-    nodes: int = 1
-
-    @property
-    def chosen(self) -> list[Accelerator]:
-        """What `--accel` and `--nodes` name. Raises UsageError."""
-        return named_accelerators(self.accelerators, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -95,8 +75,11 @@ class Estimate:
         return not self.quote.worst_usd or (self.of_free is not None and self.of_free <= 1)
 
 
-def find_data(request: EstimateRequest, ledger: Ledger, home: Path) -> EstimatedData:
-    """The data set of `--data`, converted or verified as for a launch; else its size. Raises UsageError."""
+def find_data(request: LaunchOptions, data_gib: Decimal | None, ledger: Ledger, home: Path) -> EstimatedData:
+    """The data set of `--data`, converted or verified as for a launch; else its size: `data_gib`, or a guess.
+
+    Raises UsageError.
+    """
     workload, own = find_workload(request.workload)
     if request.data is not None:
         from orchestrator.planning.dataset import prepare_data  # loads much, for nothing without a data set
@@ -105,15 +88,15 @@ def find_data(request: EstimateRequest, ledger: Ledger, home: Path) -> Estimated
             raise UsageError(f"--data: {workload.name} opens its own samples with open_data", "leave --data out")
         manifest, directory = prepare_data(request, workload, home, None)
         return EstimatedData(manifest.total_bytes, f"that of {request.data}", manifest, directory)
-    if request.data_gib is not None:
-        return EstimatedData(int(request.data_gib * 2**30), "as --data-gib says")
+    if data_gib is not None:
+        return EstimatedData(int(data_gib * 2**30), "as --data-gib says")
     if (latest := latest_data(ledger, workload.name)) is not None:
         return EstimatedData(latest[1], f"as {latest[0]} had, the latest run of {workload.name}")
     return EstimatedData(2**30, "assumed: --data PATH measures it")
 
 
 def make_estimates(
-    request: EstimateRequest, data: EstimatedData, prices: PriceBook, ledger: Ledger, money: MoneyView
+    request: LaunchOptions, data: EstimatedData, prices: PriceBook, ledger: Ledger, money: MoneyView
 ) -> list[Estimate]:
     """One run on each accelerator. Raises UsageError, UnknownPrice, StalePrice or WrongPrice."""
     workload, own = find_workload(request.workload)
@@ -124,7 +107,9 @@ def make_estimates(
     manifest = data.manifest
     figures = workload.figures_for(manifest.signature if manifest else workload.signature)
     template = RunSpec(
-        **{**request.run_options, "workload": workload.name},
+        workload=workload.name,
+        provisioning=request.provisioning,
+        max_hours=request.max_hours,
         accelerator=chosen[0],
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
@@ -135,8 +120,8 @@ def make_estimates(
         code=None if own is None else identity(own.tree, own.entry),
         checkpoint_bytes=workload.checkpoint_bytes(figures) or CHECKPOINT_BYTES,
     )
-    zones = {item: zone_candidates(item, request.zones, prices, request.provisioning) for item in chosen}
-    specs = sweep_specs(template, Axes(chosen, [template.batch_size], engines=[request.engine]), zones)
+    zones = {item: zone_candidates(item, request.zone, prices, request.provisioning) for item in chosen}
+    specs = sweep_specs(template, Axes(chosen, [template.batch_size], engines=request.engines), zones)
     found = [_estimate(spec, prices, ledger, money) for spec in specs]
     return [replace(one, bounds=bounds_of(workload, figures, one.item)) for one in found]
 

@@ -18,9 +18,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
 from orchestrator.planning.bound_notes import compiled_notes, formula_notes
-from orchestrator.planning.known_flops import KnownFlops
-from orchestrator.planning.model_check import refused_by_xla
-from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.known_models import KnownModels, refused_by_xla
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.zones.choice import Zoned
 from orchestrator.predict.figure import Evidence, Figure, Flops, RunPrediction
 from orchestrator.predict.measured import expected_of
@@ -63,7 +62,7 @@ def fresh_id(prefix: str) -> str:
 
 
 def plan_runs(
-    request: LaunchRequest, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
+    request: LaunchOptions, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
 ) -> list[PlannedRun]:
     """Runs that have not started, each priced in the first of its zones, repeats only once.
 
@@ -99,7 +98,7 @@ class Priced:
     notes: Sequence[str]
 
 
-def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownFlops) -> Priced:
+def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownModels) -> Priced:
     """Price every run, repeats only once.
 
     Raises UnknownPrice, StalePrice or WrongPrice, and UsageError for a model that is known not to fit into the memory.
@@ -123,7 +122,7 @@ def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: 
 
 
 def with_guesses(
-    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownFlops
+    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownModels
 ) -> list[PlannedRun]:
     """The runs with a guess for each of which nothing was measured, as far as FLOPs and peak are known."""
     counted = workload.flops_per_sample(manifest.signature)

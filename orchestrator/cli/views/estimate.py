@@ -12,8 +12,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table, span
 from orchestrator.domain.money import usd
 from orchestrator.domain.prices import upper_bound_note
-from orchestrator.domain.runs import Engine
-from orchestrator.planning.estimate import NO_RUN, EstimateRequest, find_data, make_estimates
+from orchestrator.planning.estimate import NO_RUN, find_data, make_estimates
 from orchestrator.predict.figure import MILLION, usd_at
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.money import Rate
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.estimate import Estimate, EstimatedData
+    from orchestrator.planning.options import LaunchOptions
     from orchestrator.predict.formula import ModelBounds
 
 _LEAST_COLUMNS = 5  # what a narrow terminal loses after these is in the sentences below the table
@@ -71,20 +71,22 @@ def lines_table(title: str, worst: Sequence[tuple[str, Sequence[CostLine]]]) -> 
     return table
 
 
-def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | None, *, as_json: bool) -> None:
-    """One run on each accelerator; with `steps` also what the TPU compiler says of them."""
+def estimate_and_show(
+    project: Project,
+    request: LaunchOptions,
+    samples: int | None,
+    data_gib: Decimal | None,
+    steps: Steps | None,
+    *,
+    as_json: bool,
+) -> None:
+    """One run on each accelerator; with `steps` also what the TPU compiler says of them, by so many `samples`."""
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_for, money_view
 
     now = SystemClock().now()
-    samples: int | None = asked["images"]
-    request = EstimateRequest(
-        **{name: value for name, value in asked.items() if name not in ("images", "test_images", "workload", "engine")},
-        workload=asked["workload"] or "mnist-cnn",
-        engine=Engine(asked["engine"] or Engine.TENSORFLOW),
-    )
     with output.stderr().status("preparing the data set") if request.data else nullcontext():
-        data = find_data(request, project.ledger, project.home)
+        data = find_data(request, data_gib, project.ledger, project.home)
     if samples is None and data.manifest is not None:
         samples = data.manifest.splits.train.samples
     credit = credit_for(request.chosen, project.ledger, now=now)
@@ -106,12 +108,12 @@ def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | No
 
 
 def estimate_json(
-    request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView
+    request: LaunchOptions, data: EstimatedData, found: Sequence[Estimate], money: MoneyView
 ) -> dict[str, Any]:
     """Shares are of 1; `expected` null: nothing was measured."""
     return {
         "workload": request.workload,
-        "engine": request.engine,
+        "engine": request.engines[0],
         "epochs": found[0].quote.spec.epochs,
         "max_hours": request.max_hours,
         "provisioning": request.provisioning.value,
@@ -165,7 +167,7 @@ def _bounds_json(bounds: ModelBounds, rate: Rate) -> dict[str, Any]:
 _HEADS = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
 
 
-def show_estimates(request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView) -> None:
+def show_estimates(request: LaunchOptions, data: EstimatedData, found: Sequence[Estimate], money: MoneyView) -> None:
     """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
     output.print_text(f"one run of {request.workload}, {found[0].quote.spec.epochs} epochs")
     rows = [_HEADS, *map(_cells, found)]

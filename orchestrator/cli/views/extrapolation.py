@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.domain.published import Claim
     from orchestrator.money.guard import MoneyView
+    from orchestrator.planning.options import LaunchOptions
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,20 @@ class Extrapolation:
 
 
 def extrapolate_and_show(
-    project: Project, names: Sequence[str], asked: dict[str, Any], *, beyond: bool, as_json: bool
+    project: Project,
+    sweep: Sequence[str],
+    options: LaunchOptions,
+    *,
+    workload: str | None,
+    images: int | None,
+    test_images: int | None,
+    beyond: bool,
+    as_json: bool,
 ) -> None:
     """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other, and UsageError."""
-    if not names:
+    if not sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not asked["images"]:
+    if not images:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
@@ -58,18 +67,17 @@ def extrapolate_and_show(
 
     now, ledger = SystemClock().now(), project.ledger
     money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
-    found = measurements(sources_named(names, ledger), asked["accelerators"], ledger)
-    if asked["workload"] not in (None, found.workload):
+    found = measurements(sources_named(sweep, ledger), options.accel, ledger)
+    if workload not in (None, found.workload):
         raise UsageError(
-            f"--workload: {asked['workload']} is asked for, but --from has runs of {found.workload}",
+            f"--workload: {workload} is asked for, but --from has runs of {found.workload}",
             "leave --workload out: the runs say it",
         )
-    terms = Terms(asked["provisioning"], asked["zones"])
+    terms = Terms(options.provisioning, options.zone)
     for item in (known_accelerator(sweep.accelerator) for sweep in found.sweeps):
         if item is not None:
             check_flex_start(item, terms.provisioning)
-    tests = asked["test_images"] or found.test_samples
-    job = Job(asked["images"], tests, asked["epochs"] or found.epochs)
+    job = Job(images, test_images or found.test_samples, options.epochs or found.epochs)
     view = Extrapolation(found, job, *extrapolate(found, job, terms, project.prices(now), beyond=beyond))
     if as_json:
         output.print_json(extrapolation_json(view, money))

@@ -68,7 +68,7 @@ def test_anything_else_is_refused_with_the_reason_and_the_form(text: str, why: s
 def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> None:
     """Exactly $0 is reserved, also with creates frozen; what is rented beside it is priced as ever."""
     world = World(tmp_path)
-    plan = world.plan("host:me@box,t4", provisioning=Provisioning.SPOT)
+    plan = world.plan("host:me@box,t4", spot=True)
     host, vm = plan.attempts
     assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
     assert (host.reserved_usd, host.rate.usd_per_hour, plan.planned[0].quote.lines) == (Decimal(0), Decimal(0), [])

@@ -19,7 +19,7 @@ from trainer.workloads.signature import images
 def test_a_launch_that_cannot_end_in_time_says_so(world: World, tmp_path: Path) -> None:
     """A T4 has 65e12 FLOP/s, and ResNet-50 takes 22.9e9 for an image; with enough hours nothing is said."""
     photos = write_photos(tmp_path / "photos", classes=3)
-    options = {"workload": "resnet50", "data": photos, "batch_sizes": (8,), "epochs": 10**6}
+    options = {"workload": "resnet50", "data": photos, "batch_size": (8,), "epochs": 10**6}
     plan = world.plan("t4", max_hours=Decimal("2"), **options)
     samples = plan.data.splits.train.samples
     flops = get_workload("resnet50").figures_for(images((224, 224, 3), 3))

@@ -142,7 +142,7 @@ def test_a_plan_shows_what_was_compiled_before(run_cli: Shell) -> None:
 
 def test_what_does_not_fit_is_not_rented(tmp_path: Path, world: World) -> None:
     """Before anything costs money, in the compiler's words; not where another compiler's program fits."""
-    plan = world.plan(batch_sizes=[256])
+    plan = world.plan(batch_size=[256])
     rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
     assert isinstance(plan.data, DatasetManifest)
     too_large = step_of(0, program=None, outcome=Outcome.OUT_OF_MEMORY, words="Used 20.50G of 15.75G hbm")

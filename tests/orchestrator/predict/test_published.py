@@ -12,7 +12,7 @@ from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
-from orchestrator.planning.known_flops import NOTHING_KNOWN, KnownFlops, keep_checked
+from orchestrator.planning.known_models import NOTHING_KNOWN, KnownModels, keep_checked
 from orchestrator.planning.plan import with_guesses
 from orchestrator.predict.figure import Flops
 from orchestrator.predict.kept_steps import KeptSteps
@@ -130,14 +130,14 @@ def test_flops_of_own_models_are_those_that_a_command_counted(world: World, tmp_
     """`workloads check` first, for that code and that shape; else the TPU compiler, unless it has a loop."""
     plan = world.plan("t4")
     spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
-    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    known = KnownModels(tmp_path, KeptSteps(tmp_path))
     assert known.find(spec, plan.data) is None
     model = StepModel("my_model.py", "c0de", "tensorflow", "bfloat16", (28, 28, 1), 10, 4)
     step = CompiledStep(Outcome.COMPILED, 32, "libtpu", 1.0, program=_program(64e6), topology="v3:2x2", model=model)
     (tmp_path / "a.json").write_text(to_json(step))
     looped = replace(step, program=replace(_program(64e9), has_loop=True))
     (tmp_path / "b.json").write_text(to_json(looped))
-    assert KnownFlops(tmp_path, KeptSteps(tmp_path)).find(spec, plan.data) == Flops(2e6, "the TPU compiler")
+    assert KnownModels(tmp_path, KeptSteps(tmp_path)).find(spec, plan.data) == Flops(2e6, "the TPU compiler")
     trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=3_000_000, no_flops="", refused_by_xla="")
     checked = Checked(
         workload="my_model.py", code_sha256="c0de", files=("my_model.py",), input_shape=(28, 28, 1), units=10,
@@ -154,7 +154,7 @@ def test_what_xla_refused_in_a_check_is_kept_for_the_code_and_engine_that_were_c
     """Also where no FLOPs were counted; of a model that opens its own samples whatever their shape was."""
     plan = world.plan("v3-8")
     spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
-    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    known = KnownModels(tmp_path, KeptSteps(tmp_path))
     assert isinstance(plan.data, DatasetManifest)
     assert known.tpu_refusal(spec, plan.data) == ""
     trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=None, no_flops="none", refused_by_xla="EagerPyFunc")
