@@ -111,23 +111,23 @@ class GoogleAccount:
         return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
     def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[Quota, ...]:
-        apis = {item.api for item in items}
+        services = {item.service for item in items}
         names = {item.quota(terms) for item in items}
         limits = {
-            "tpu": self._tpu_limits(names) if "tpu" in apis else {},
-            "gpu": self._gpu_limits(names) if "gpu" in apis else {},
+            "tpu": self._tpu_limits(names) if "tpu" in services else {},
+            "compute": self._gpu_limits(names) if "compute" in services else {},
         }
         everywhere = self._gpus_everywhere() if any(item.device == "gpu" for item in items) else None
         return tuple(
             Quota(
-                item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
-                everywhere if item.device == "gpu" else None,
+                item.name, item.quota(terms), _quota_needed(item),
+                _limits(item, item.quota(terms), limits[item.service]), everywhere if item.device == "gpu" else None,
             )
             for item in items
         )  # fmt: skip
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
-        provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
+        provider = TpuNodes(self._clients) if item.service == "tpu" else GpuInstances(self._clients)
         provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
         provider.image(item, zone)
 
@@ -330,7 +330,7 @@ def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, flo
 def _quota_needed(item: Accelerator) -> float:
     """How much of it one run takes: GPUs or chips of its instances, or the number in the TPU API's name of a TPU
     (cores, or chips for v5e and v6e)."""
-    return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
+    return float(item.chips if item.service == "compute" else item.name.rpartition("-")[2])
 
 
 def _by_place(info: cloudquotas_v1.QuotaInfo, family: str = "") -> dict[str, float]:

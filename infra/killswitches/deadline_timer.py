@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from importlib.resources import files
-from typing import Literal
 
 from infra.killswitches.run_limits import PartOfVm
-from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
 from orchestrator.ports import Vm, VmProvider, VmSpec, Worker
 
 _SILENT = (
@@ -30,12 +29,12 @@ class DeadlineTimer(PartOfVm):
     slack_s = 120
     """The timer looks every 5 s and repeats a failed request as often; the rest is for an API that is slow."""
 
-    def __init__(self, provider: VmProvider, api: Literal["tpu", "gpu"]) -> None:
+    def __init__(self, provider: VmProvider, service: Service) -> None:
         self._provider = provider
-        self._api = api
+        self._service = service
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == self._api
+        return accelerator.service == self._service
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         return spec.with_metadata(

@@ -69,7 +69,7 @@ class TerminationTime(EndOfVm):
     longest = timedelta(days=120)
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "gpu"
+        return accelerator.service == "compute"
 
 
 class QueuedRunDuration(EndOfVm):
@@ -80,4 +80,4 @@ class QueuedRunDuration(EndOfVm):
     """Google's page on TPUs as flex-start."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "tpu" and provisioning is Provisioning.FLEX_START
+        return accelerator.service == "tpu" and provisioning is Provisioning.FLEX_START

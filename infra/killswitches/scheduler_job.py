@@ -99,7 +99,7 @@ class SchedulerJob(Silent):
         """Jobs that the cloud refused to make: there is nothing to remove, whoever may not remove any."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "tpu"
+        return accelerator.service == "tpu"
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         """Create the job and prove it. Raises KillSwitchNotArmed; the job may stand then, and `disarm` removes it."""

@@ -298,7 +298,7 @@ def notifications(_: None, known: Known) -> list[Finding]:
 
 
 def _ask_scheduler(account: Account, known: Known) -> SchedulerAccount | None:
-    return account.scheduler() if "tpu" in known.kinds else None
+    return account.scheduler() if "tpu" in known.services else None
 
 
 CHECKS: tuple[Check[Any], ...] = (

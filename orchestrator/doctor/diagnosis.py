@@ -9,8 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Kind
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
 from orchestrator.ledger.credit import Credit
@@ -76,18 +75,18 @@ class Known:
     terms: Provisioning | None = None
 
     @property
-    def kinds(self) -> set[str]:
-        """The TPU API ("tpu"), Compute Engine ("gpu") or both."""
-        return {item.api for item in self.accelerators}
+    def services(self) -> set[str]:
+        """Those that rent them: the TPU API, Compute Engine, or both."""
+        return {item.service for item in self.accelerators}
 
     @property
     def has_gpus(self) -> bool:
         """Whether one of them is a GPU, and no TPU that Compute Engine rents."""
         return any(item.device == "gpu" for item in self.accelerators)
 
-    def concerns(self, only_for: Kind | None) -> bool:
-        """Whether what only this kind of accelerator needs, or each one does (None), matters here."""
-        return only_for is None or only_for in self.kinds
+    def concerns(self, only_for: Service | None) -> bool:
+        """Whether what only this service needs, or each one (None), matters here."""
+        return only_for is None or only_for in self.services
 
     def terms_of(self, item: Accelerator) -> Provisioning:
         """The terms on which it is rented."""

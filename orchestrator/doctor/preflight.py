@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.doctor.checks import CHECKS
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, examine
-from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Kind, Quota
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
+from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import (
@@ -33,18 +33,18 @@ class _Refusal:
     """The error that a launch ends with when this check FAILs: the one that it would meet later without it."""
 
     error: type[OrchestratorError]
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 REFUSALS: Mapping[str, _Refusal] = {
     "credentials": _Refusal(Unauthenticated),
     "billing": _Refusal(BillingDisabled),
-    "account kind": _Refusal(QuotaExceeded, only_for="gpu"),
+    "account kind": _Refusal(QuotaExceeded, only_for="compute"),
     "APIs": _Refusal(ApiDisabled),
     "permissions": _Refusal(PermissionDenied),
     "quotas": _Refusal(QuotaExceeded),
     "zones": _Refusal(UsageError),
-    "network": _Refusal(UsageError, only_for="gpu"),
+    "network": _Refusal(UsageError, only_for="compute"),
     "kill-switch rights": _Refusal(KillSwitchNotArmed),
     "scheduler rights": _Refusal(KillSwitchNotArmed, only_for="tpu"),
 }

@@ -23,6 +23,10 @@ NODES_MAX = 8
 _OF_NODES = re.compile(r"(.+)-n([0-9]+)")
 
 
+Service = Literal["tpu", "compute"]
+"""A Google Cloud service that rents VMs."""
+
+
 class Provisioning(StrEnum):
     """The terms of a rented VM: on demand, spot (may be preempted), or flex-start (queued, time-limited)."""
 
@@ -40,9 +44,9 @@ class Provisioning(StrEnum):
 class Accelerator:
     """One accelerator type, as `--accel` names it.
 
-    `api`: through which service it is rented. "tpu": the Cloud TPU API, by that API's names of TPUs. "gpu": Compute
-    Engine, whose name in ledgers that is; it rents GPUs, and TPUs by their machine types. "host": not rented, your own
-    machine, of which nothing is known before it is looked at, so that memory and peak are 0. `chips`: TPU chips or
+    `service`: who rents it. "tpu": the Cloud TPU API, by that API's names of TPUs. "compute": Compute Engine, which
+    rents GPUs, and TPUs by their machine types. "host": not rented, your own machine, of which nothing is known before
+    it is looked at, so that memory and peak are 0. `chips`: TPU chips or
     GPUs, `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the
     memory of one, `peak_tflops` its dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`:
     where it is rented as flex-start. `images`: PROJECT/FAMILY of images or TPU software versions, the preferred first.
@@ -51,7 +55,7 @@ class Accelerator:
     """
 
     name: str
-    api: Literal["tpu", "gpu", "host"]
+    service: Literal[Service, "host"]
     title: str
     chips: int
     replicas: int
@@ -77,7 +81,9 @@ class Accelerator:
     @property
     def device(self) -> Literal["tpu", "gpu", "host"]:
         """What it computes with, however it is rented: what is installed on it, and what a record calls its devices."""
-        return self.hardware.device if self.hardware else self.api
+        if self.hardware:
+            return self.hardware.device
+        return "gpu" if self.service == "compute" else self.service
 
     @property
     def tpu_type(self) -> str:
@@ -88,7 +94,7 @@ class Accelerator:
     @property
     def is_rented(self) -> bool:
         """Whether it is created, billed and deleted; your own machine is none of that."""
-        return self.api != "host"
+        return self.service != "host"
 
     @property
     def is_slice(self) -> bool:
@@ -98,7 +104,7 @@ class Accelerator:
     @property
     def nodes(self) -> int:
         """How many instances it is, each a worker; a slice is one node of the TPU API, however many workers it has."""
-        return self.workers if self.api == "gpu" else 1
+        return self.workers if self.service == "compute" else 1
 
     @property
     def usual_terms(self) -> Provisioning:
@@ -106,9 +112,9 @@ class Accelerator:
         return Provisioning.SPOT if self.spot_only else Provisioning.ON_DEMAND
 
     @property
-    def service(self) -> str:
-        """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
-        return self.api if self.is_rented else self.name
+    def provider_key(self) -> str:
+        """The key of its `VmProvider`: its service, or the name of your own machine, which has one of its own."""
+        return self.service if self.is_rented else self.name
 
     def quota(self, terms: Provisioning) -> str:
         """Google's name of the limit that it counts against on these terms; "" when none is known.
@@ -118,7 +124,7 @@ class Accelerator:
         if self.hardware is None:
             return ""
         usual, chip = terms is Provisioning.ON_DEMAND and not self.spot_only, self.hardware
-        if self.device == "tpu" and self.api == "gpu":
+        if self.device == "tpu" and self.service == "compute":
             return chip.instance_quota if usual else chip.instance_preemptible_quota
         of_slices = chip.slice_quota if usual else chip.preemptible_slice_quota
         if self.is_slice and of_slices is not None:
@@ -138,7 +144,7 @@ class Accelerator:
         if text == SET_UP:
             return set_up_vm()
         if not text.startswith(PREFIX) and known_accelerator(text) is None:
-            facts = {"api": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
+            facts = {"service": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
             sizes = {"chips": 1, "replicas": 1, "workers": 1, "memory_gib": 0, "peak_tflops": 0.0}
             return from_values(cls, {"name": text, **facts, **sizes})
         try:
@@ -160,7 +166,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
     found = machine_family(row.get("machine_type", ""))
     facts = {
         "name": name,
-        "api": "gpu" if found else chip.device,
+        "service": "compute" if found else chip.device,
         "title": _title(chip, count, row["workers"]),
         "replicas": count * chip.devices,
         "memory_gib": chip.memory_gib,
@@ -180,7 +186,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
 @cache
 def set_up_vm() -> Accelerator:
     """A VM without any accelerator, for trying what is installed on the others; nothing is trained on it."""
-    facts = {"name": SET_UP, "api": "gpu", "title": "no accelerator", "chips": 0, "replicas": 1, "workers": 1}
+    facts = {"name": SET_UP, "service": "compute", "title": "no accelerator", "chips": 0, "replicas": 1, "workers": 1}
     return from_values(
         Accelerator,
         {**facts, "memory_gib": 0, "peak_tflops": 0.0, "strategy": "one-device", **catalog_tables()["set_up"]},
@@ -275,7 +281,7 @@ def _nearest(name: str) -> list[str]:
 def _host(address: HostAddress) -> Accelerator:
     return Accelerator(
         name=f"{PREFIX}{address}",
-        api="host",
+        service="host",
         title="your own machine, over SSH",
         chips=1,
         replicas=1,

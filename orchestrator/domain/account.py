@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Service
 from orchestrator.domain.prices import region_of
-
-Kind = Literal["tpu", "gpu"]
-"""What is rented, and deleted by kill switches: a TPU node, with its queued resource if it has one, or an instance."""
 
 
 @dataclass(frozen=True)
@@ -36,28 +33,28 @@ class Billing:
 class Api:
     """An API of the project. Without one that is `needed` nothing can be rented; others only tell something.
 
-    `only_for`: the one kind of accelerator that needs it; None: each does.
+    `only_for`: the one service that needs it; None: each does.
     """
 
     name: str
     enabled: bool
     needed: bool
     purpose: str
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 @dataclass(frozen=True)
 class Permission:
     """A permission of whoever calls. `granted` None: Google could not say whether it is there.
 
-    `only_for`: the one kind of accelerator that needs it; None: each does.
+    `only_for`: the one service that needs it; None: each does.
     """
 
     name: str
     granted: bool | None
     needed: bool
     purpose: str
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class ServiceAccount:
 
     email: str
     roles: tuple[str, ...]
-    may_delete: Mapping[Kind, bool | None]
+    may_delete: Mapping[Service, bool | None]
     may_write: bool | None = None
 
 
@@ -196,7 +193,7 @@ class TpuReservation:
 
     def is_for(self, item: Accelerator) -> bool:
         """Whether it may be for such nodes of the TPU API: not if Google says that it is for another generation."""
-        return item.api == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
+        return item.service == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
 
     def room_for(self, item: Accelerator) -> int:
         """How many runs on it have room, each on one node."""

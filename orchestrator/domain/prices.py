@@ -269,7 +269,7 @@ def _kind_of_all(kinds: set[PriceKind]) -> PriceKind:
 def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
     """(item, kind, name, count) of what is the VM itself."""
     if accelerator.device == "tpu":
-        item = "accelerator" if accelerator.api == "tpu" else "accelerator and host"
+        item = "accelerator" if accelerator.service == "tpu" else "accelerator and host"
         return [(item, "tpu", accelerator.tpu_type, 1)]
     machine, nodes = accelerator.machine_type or "", accelerator.nodes
     if accelerator.attach:

@@ -96,7 +96,7 @@ def switches_needed(item: Accelerator) -> int:
 
 def scheduler_jobs(item: Accelerator) -> int:
     """How many scheduler jobs watch over one VM: a TPU node cannot have a maximum run time of its own."""
-    return 1 if item.api == "tpu" else 0
+    return 1 if item.service == "tpu" else 0
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def make_attempt(
         run=run.id,
         number=number,
         state=AttemptState.RESERVED,
-        api=run.spec.accelerator.service,
+        provider_key=run.spec.accelerator.provider_key,
         zone=quote.zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),

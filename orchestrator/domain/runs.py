@@ -185,7 +185,7 @@ class RunSpec(RunOptions):
     @property
     def begins_in_queue(self) -> bool:
         """Whether each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
-        is_reserved_node = bool(self.reservation) and self.accelerator.api == "tpu"
+        is_reserved_node = bool(self.reservation) and self.accelerator.service == "tpu"
         return self.provisioning is Provisioning.FLEX_START or is_reserved_node
 
     @property
@@ -289,7 +289,7 @@ class Attempt:
     run: str
     number: int
     state: AttemptState
-    api: str
+    provider_key: str = field(metadata=stored_as("api", {"compute": "gpu"}))
     zone: Place
     vm: str
     nonce: str

@@ -317,7 +317,7 @@ class Cleanup:
                 return True
         elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
             return True
-        return not is_gone(services.vms[item.api], item.ref)
+        return not is_gone(services.vms[item.provider_key], item.ref)
 
     def list_buckets(self, *, delete: bool) -> None:
         """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""

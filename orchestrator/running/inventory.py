@@ -31,7 +31,7 @@ def list_service(services: VmServices, api: str) -> Listing:
         return services.vms[api].list_billable()
     except ApiDisabled:
         # A settled one was proven deleted when that could be looked at, or never created.
-        if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
+        if any(attempt.provider_key == api for attempt in services.ledger.attempts(unsettled=True)):
             raise
         return Listing((), ())
 

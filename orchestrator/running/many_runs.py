@@ -145,7 +145,7 @@ def check_hosts(services: Services, runs: Sequence[Run]) -> None:
         item = run.spec.accelerator
         spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
         with suppress(HostBusy):
-            services.vms[item.service].validate(spec)
+            services.vms[item.provider_key].validate(spec)
 
 
 def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:

@@ -33,8 +33,8 @@ def world(tmp_path: Path, empty_cloud: LocalCloud) -> Iterator[MeteredWorld]:
 
 def _drive(world: MeteredWorld, number: int, run: Run) -> Run:
     """One of the fifty, with the misfortune of its number."""
-    zone, api = run.spec.zones[0], world.ledger.attempt(run.id, 1).api
-    create = "tpu.nodes.create" if api == "tpu" else "compute.instances.insert"
+    zone, service = run.spec.zones[0], run.spec.accelerator.service
+    create = "tpu.nodes.create" if service == "tpu" else "compute.instances.insert"
     if number % 5 == 1:
         world.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
     elif number % 7 == 2:  # not both: of a VM that was once seen the ledger believes that it may have run

@@ -45,8 +45,8 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
     """The cheapest TPU and the cheapest GPU that are rented on demand and that no known quota forbids."""
     limits = {one.accelerator: one for one in quotas if one.limits}
     found: list[Accelerator] = []
-    for kind in ("tpu", "gpu"):
-        items = [item for item in accelerators().values() if item.api == item.device == kind and not item.spot_only]
+    for kind in (("tpu", "tpu"), ("compute", "gpu")):
+        items = [one for one in accelerators().values() if (one.service, one.device) == kind and not one.spot_only]
         rates = {item: rate for item in items if (rate := _lowest_rate(item, known, limits.get(item.name))) is not None}
         found += sorted(rates, key=lambda item: (rates[item], item.name))[:1]
     return found

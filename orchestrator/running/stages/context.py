@@ -77,7 +77,7 @@ class RunContext:
 
     @property
     def provider(self) -> VmProvider:
-        return self.services.vms[self.accelerator.service]
+        return self.services.vms[self.accelerator.provider_key]
 
     @property
     def folder(self) -> Path:

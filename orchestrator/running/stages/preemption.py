@@ -27,7 +27,7 @@ def seen_vm(ctx: RunContext) -> Vm:
     deletes none before its run limit: maintenance leaves it stopped (Scheduling.OnHostMaintenance of the Compute
     Engine API; of TPU nodes it is assumed: docs/limits.md). So VmDeleted is raised for one that somebody deleted.
     """
-    is_kept = ctx.accelerator.api != "host" and ctx.spec.provisioning is not Provisioning.SPOT
+    is_kept = ctx.accelerator.service != "host" and ctx.spec.provisioning is not Provisioning.SPOT
     try:
         vm = _after_stopping(ctx) if is_kept else ctx.provider.get(ctx.ref())
     except NotFound as cause:

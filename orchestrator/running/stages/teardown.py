@@ -73,7 +73,7 @@ def ask_to_go(services: VmServices, attempt: Attempt) -> None:
     if not may_bill(services, attempt):
         return
     with suppress(OrchestratorError):
-        services.vms[attempt.api].delete(attempt.ref)
+        services.vms[attempt.provider_key].delete(attempt.ref)
 
 
 def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
@@ -101,7 +101,7 @@ def may_bill(services: VmServices, attempt: Attempt) -> bool:
     asked_at = services.clock.now()
     if asked_at > attempt.deleted_by:
         with suppress(OrchestratorError):
-            if not services.vms[attempt.api].get(attempt.ref).may_bill:
+            if not services.vms[attempt.provider_key].get(attempt.ref).may_bill:
                 return False
             note_outlived(services, attempt, asked_at)
     return True
@@ -128,7 +128,7 @@ def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
         else:
             _disarm(services, attempt, ref)
             return _settled(services, attempt, ZERO)
-    provider = services.vms[attempt.api]
+    provider = services.vms[attempt.provider_key]
     came_late = False
     if attempt.state is AttemptState.SETTLED:
         found = _is_found(provider, ref)
@@ -141,7 +141,7 @@ def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
     try:
         _wait_until_gone(services, provider, attempt, ref, charged)
     except OrchestratorError as cause:
-        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
+        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else "VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)

@@ -183,10 +183,10 @@ def test_the_cheapest_that_a_quota_allows() -> None:
     """One TPU and one GPU; what nobody knows a quota of may be tried, what has none may not."""
     known = Known("p", (), False, (), catalog_prices(), None, date(2026, 11, 21))
     tpu, gpu = cheapest(known, ())
-    assert (tpu.api, gpu.api) == ("tpu", "gpu")
+    assert (tpu.provider_key, gpu.provider_key) == ("tpu", "compute")
     none = [Quota(one.name, "Q", 1, {"us-central1": 0.0, "us-central1-a": 0.0}) for one in (tpu, gpu)]
     others = cheapest(known, none)
-    assert [one.api for one in others] == ["tpu", "gpu"]
+    assert [one.provider_key for one in others] == ["tpu", "compute"]
     assert not {one.name for one in others} & {tpu.name, gpu.name}
     assert cheapest(known, [replace(one, limits={}) for one in none]) == [tpu, gpu]
     ample = [Quota(one.name, "Q", 1, dict.fromkeys(known.zones_of(one), 16.0)) for one in accelerators().values()]

@@ -65,7 +65,7 @@ def test_what_google_lists_and_does_not_create_is_refused_with_what_to_take_inst
 def test_a_tpu_by_its_machine_type_is_an_instance_and_by_its_tpu_type_a_node() -> None:
     """The name alone says which service rents it, under which quota; what computes is the same."""
     node, instance = accelerator("v6e-4"), accelerator("ct6e-standard-4t")
-    assert (node.service, instance.service) == ("tpu", "gpu")
+    assert (node.service, instance.service) == ("tpu", "compute")
     assert node.device == instance.device == "tpu"
     assert (instance.replicas, instance.strategy, instance.hardware) == (4, "tpu", node.hardware)
     assert (instance.host_memory_gib, node.host_memory_gib) == (670, 670)
@@ -98,7 +98,7 @@ def test_catalog_has_no_orphans() -> None:
     """Every accelerator splits a batch over at least its chips, and says what runs on it."""
     for item in accelerators().values():
         assert item.replicas >= 1
-        assert (item.machine_type is None) == (item.api == "tpu")
+        assert (item.machine_type is None) == (item.service == "tpu")
         assert item.images, item.name
         assert item.peak_tflops > 0
 

@@ -263,7 +263,7 @@ def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> N
                 world.clock.advance(KILL_SLACK_S + 100)
             return vm
 
-    world.gpu = Asleep(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = Asleep(world.clock, service="compute", create_s=20, delete_s=20)
     Asleep.sleeps = False
     run, attempt = _rented_for_good(world, "t4")
     world.gpu.run_limits = True

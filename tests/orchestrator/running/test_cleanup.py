@@ -327,7 +327,7 @@ def test_only_an_absent_vm_with_a_list_that_lacks_it_is_gone(world: World) -> No
 
     absent = VmRef(attempt.zone, "oc-never-was")
     assert is_gone(world.gpu, absent)
-    lagging = Lagging(world.clock, api="gpu")
+    lagging = Lagging(world.clock, service="compute")
     lagging._machines = world.gpu._machines
     assert not is_gone(lagging, ref)
     assert is_gone(lagging, absent)
@@ -360,7 +360,7 @@ class Disked(FakeVmProvider):
 
 
 def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
-    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = cloud = Disked(world.clock, service="compute", create_s=20, delete_s=20)
     cloud.asked = []
     run, attempt = _rented(world, "t4")
     ref = attempt.ref
@@ -373,7 +373,7 @@ def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
 
 
 def test_a_delete_that_was_lost_is_asked_for_again(world: World) -> None:
-    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = cloud = Disked(world.clock, service="compute", create_s=20, delete_s=20)
     cloud.asked = []
     _, attempt = _rented(world, "t4")
     cloud.fail("delete", times=2)

@@ -185,7 +185,7 @@ def test_quota_fails_at_once_with_exit_code_5(world: World) -> None:
 
 def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     """No timer reports from the VM: it is torn down before anything is installed on it."""
-    world.tpu = FakeVmProvider(world.clock, api="tpu", timers=False)
+    world.tpu = FakeVmProvider(world.clock, service="tpu", timers=False)
     run = world.launch()
     assert run.error_code == "KillSwitchNotArmed"
     assert world.shells.commands == []

@@ -34,7 +34,7 @@ class Asked(FakeVmProvider):
     """`first_asked`: how many VMs were there when each was first asked to go."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.clock, api="gpu", create_s=20, delete_s=DELETE_S)
+        super().__init__(world.clock, service="compute", create_s=20, delete_s=DELETE_S)
         self.first_asked: dict[VmRef, int] = {}
 
     def delete(self, ref: VmRef) -> None:

@@ -87,7 +87,7 @@ class OneByOne(FakeVmProvider):
 def world(tmp_path: Path) -> World:
     """One whose GPU VMs are made one by one."""
     made = World(tmp_path)
-    made.gpu = OneByOne(made.clock, api="gpu", create_s=20, delete_s=20)
+    made.gpu = OneByOne(made.clock, service="compute", create_s=20, delete_s=20)
     return made
 
 
