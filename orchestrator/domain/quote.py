@@ -175,7 +175,7 @@ def make_attempt(
         seen_at=None,
         proven_at=None,
         gone_at=None,
-        settled_usd=None,
+        vm_cost_usd=None,
         side_cost_usd=ZERO,
     )
 

@@ -206,8 +206,8 @@ class Run:
     `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
     `parallel` runs of its launch are driven side by side at most.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
-    `preemptions` counts the VMs that were preempted; `stop_requested` is set by Ctrl-C, and by `teardown` in another
-    process.
+    `preemptions` counts the VMs that were preempted, `lost_vms` those that were lost otherwise, or not made, and
+    replaced; `stop_requested` is set by Ctrl-C, and by `teardown` in another process.
     """
 
     id: str
@@ -222,6 +222,7 @@ class Run:
     record: str | None = None
     created_at: datetime
     preemptions: int = 0
+    lost_vms: int = 0
     stop_requested: bool = False
     looks: int = 1
     parallel: int = 4
@@ -282,7 +283,7 @@ class Attempt:
     `outlived_at` is when its VM was last seen alive after its slowest kill switch should have deleted it (None: never).
     `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
     spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
-    When it is settled, `settled_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
+    When it is settled, `vm_cost_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
     egress and scheduler jobs.
     """
 
@@ -308,7 +309,7 @@ class Attempt:
     outlived_at: datetime | None = None
     gone_at: datetime | None
     fetched_bytes: int = 0
-    settled_usd: Decimal | None
+    vm_cost_usd: Decimal | None = field(metadata=stored_as("settled_usd"))
     side_cost_usd: Decimal = field(metadata=stored_as("storage_usd"))
 
     @property
@@ -327,7 +328,7 @@ class Attempt:
     @property
     def total_usd(self) -> Decimal:
         """What it cost with everything besides its VM, once it is settled; zero before."""
-        return (self.settled_usd or ZERO) + self.side_cost_usd
+        return (self.vm_cost_usd or ZERO) + self.side_cost_usd
 
     def cost_so_far(self, now: datetime) -> Decimal:
         """What it has cost up to `now` at most, in USD at the rate it is billed at.

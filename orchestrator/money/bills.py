@@ -222,7 +222,7 @@ class Bills:
 
 def _counted(attempts: Sequence[Attempt]) -> Decimal:
     """What the ledger counts for a run's VMs; what lies in buckets is billed without the run's label."""
-    return sum((attempt.settled_usd or ZERO for attempt in attempts), ZERO)
+    return sum((attempt.vm_cost_usd or ZERO for attempt in attempts), ZERO)
 
 
 def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> Coverage:
@@ -232,7 +232,7 @@ def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> 
     """
     if any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return Coverage.OPEN
-    costly = [attempt for attempt in attempts if attempt.settled_usd]
+    costly = [attempt for attempt in attempts if attempt.vm_cost_usd]
     inside = all(_lived_between(attempt, starts - HOUR, ends) for attempt in costly)
     return Coverage.WHOLE if costly and inside else Coverage.PARTIAL
 

@@ -64,7 +64,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
         assert all(attempt.state is AttemptState.SETTLED for attempt in attempts)
         short = run.id.removeprefix("r-")
         metered = sum((Decimal(row["usd"]) for row in rows if f"-{short}-a" in row["name"]), Decimal(0))
-        counted = sum((attempt.settled_usd or Decimal(0) for attempt in attempts), Decimal(0))
+        counted = sum((attempt.vm_cost_usd or Decimal(0) for attempt in attempts), Decimal(0))
         if abs(counted - metered) > max(CENT, metered * Decimal("0.005")):
             off.append((run.id, run.spec.accelerator.name, len(attempts), counted, metered))
     assert off == []

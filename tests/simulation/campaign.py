@@ -292,7 +292,7 @@ class Campaign:
             self.judge.violated(Rule.RECOVERED, "another recover changed attempts")
 
     def _check_settled(self, attempt: Attempt) -> None:
-        settled, metered = attempt.settled_usd or ZERO, self.world.bill.usd_of(attempt.vm)
+        settled, metered = attempt.vm_cost_usd or ZERO, self.world.bill.usd_of(attempt.vm)
         if settled and attempt.vm in self.judge.refused and attempt.operation:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was refused and settled at ${settled}")
         if metered > settled + LAST_DIGIT_USD:

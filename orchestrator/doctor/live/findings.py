@@ -146,7 +146,7 @@ def _of_cost(services: Services, *runs: Run) -> _Check:
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
     cost_usd = sum((one.cost_so_far(services.clock.now()) for one in attempts), ZERO)
     reserved_usd = sum((one.reserved_usd for one in attempts), ZERO)
-    if unsettled := [one.vm for one in attempts if one.settled_usd is None]:
+    if unsettled := [one.vm for one in attempts if one.vm_cost_usd is None]:
         return "cost", FAIL, f"not settled yet: {', '.join(unsettled)}; {usd(reserved_usd)} stay reserved"
     fact = f"{usd(cost_usd)} by the ledger, of {usd(reserved_usd)} reserved"
     return "cost", PASS if cost_usd <= reserved_usd else FAIL, fact + (" (simulated)" if services.simulated else "")

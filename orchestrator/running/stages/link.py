@@ -11,10 +11,10 @@ from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTE
 from orchestrator.errors import (
     CloudError,
     OrchestratorError,
-    Preempted,
     Stopped,
     TooMuchSent,
     Unavailable,
+    VmLost,
 )
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.bounded_read import read_bounded
@@ -53,7 +53,7 @@ class Link:
         self._ctx, self.worker = ctx, worker
         self._shell: RemoteShell | None = None
         self.silent = 0
-        self.preempted: Preempted | None = None
+        self.lost: VmLost | None = None
         self._last: RunnerStatus | None = None
         self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
         self._log = ctx.log_path(worker)
@@ -126,7 +126,7 @@ class Link:
         except OrchestratorError:
             return None
         if said is None:
-            return False if self.preempted else None
+            return False if self.lost else None
         self._keep(said)
         if said.state == "exited" and not said.uploaded:
             with suppress(CloudError):
@@ -147,7 +147,7 @@ class Link:
                 self.close()
             else:
                 self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
-        except (CloudError, Preempted, Stopped) as cause:
+        except (CloudError, VmLost, Stopped) as cause:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
 
     def _ask_to_stop(self) -> None:
@@ -188,7 +188,7 @@ class Link:
         """
         # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
         offset = self._log_size() if self._log_size() < self._log_bytes else 2**62
-        self.preempted = None
+        self.lost = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
             done = self._connected(self._ctx).run(
@@ -204,8 +204,8 @@ class Link:
         except TooMuchSent:
             self.close()
             raise
-        except Preempted as cause:  # whoever follows it ends the run by that, unless its results are there
-            self.preempted = cause
+        except VmLost as cause:  # whoever follows it ends the run by that, unless its results are there
+            self.lost = cause
             self.close()
             return None
         except (CloudError, Stopped):

@@ -17,13 +17,13 @@ from orchestrator.errors import (
     AccountError,
     AlreadyExists,
     CloudError,
+    CreateInterrupted,
     HostBusy,
     KillSwitchNotArmed,
     NoCapacity,
     NotFound,
     OperationFailed,
     OrchestratorError,
-    Preempted,
     Unavailable,
     ZoneRefusal,
 )
@@ -58,11 +58,11 @@ def provision(ctx: RunContext) -> None:
     if attempt.state is AttemptState.RESERVED:
         _create(ctx, _arm_and_intend(ctx))
     elif attempt.state is AttemptState.REFUSED:
-        raise Preempted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
+        raise CreateInterrupted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
     elif attempt.seen_at is None and attempt.operation is None and not _appears(ctx):
         # Interrupted between intent and answer. Its VM may have lived and died since: it is not requested again, its
         # attempt is settled at what it can have cost, and another follows.
-        raise Preempted(f"the create of {attempt.vm} was interrupted, and no such VM exists")
+        raise CreateInterrupted(f"the create of {attempt.vm} was interrupted, and no such VM exists")
     vm = _wait_until_ready(ctx)
     ctx.log(VmReady(vm.ref.name))
     _confirm_switches(ctx, vm)
@@ -169,7 +169,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
 def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
     """The last look before the request: this process may have been asleep since it set the deadline.
 
-    Raises Stopped when another process has ended the attempt since, Preempted when its time has begun to run out.
+    Raises Stopped when another process has ended the attempt since, CreateInterrupted when it is too late for it.
     """
     check_stop(ctx)
     attempt = ctx.read_attempt()
@@ -178,7 +178,7 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
     if (attempt.deadline - ctx.now()).total_seconds() < hours * 3600 - arming_s - CREATE_WITHIN_S:
         if not answer_lost:
             _refuse(ctx)  # nothing was asked for
-        raise Preempted(f"the create of {attempt.vm} was interrupted until it was too late for it")
+        raise CreateInterrupted(f"the create of {attempt.vm} was delayed past its start window")
 
 
 def _refuse(ctx: RunContext) -> None:
@@ -239,8 +239,8 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 
 
 def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
-    """The VM as it is now; None before it is there. Raises what its create ended with, Preempted or VmDeleted when it
-    is lost, and NoCapacity when it still waits in its queue after `patience`.
+    """The VM as it is now; None before it is there. Raises what its create ended with, VmLost when it is lost,
+    and NoCapacity when it still waits in its queue after `patience`.
     """
     asked_at = ctx.now()
     try:
@@ -253,7 +253,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         return vm
     if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.read_attempt().seen_at is None):
         if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.read_attempt().operation:
-            live_vm(ctx)  # no more of them are made: raises Preempted, unless the rest came since that look
+            live_vm(ctx)  # no more of them are made: raises VmLost, unless the rest came since that look
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
             return vm
@@ -262,7 +262,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         if asked_at >= patience:
             raise NoCapacity(ctx.accelerator.name, [ctx.ref().zone], f"still {vm.raw_state} after the wait")
     elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
-        live_vm(ctx)  # raises Preempted when it was preempted while it was created
+        live_vm(ctx)  # raises VmLost when it was lost while it was created
     return vm
 
 
@@ -271,7 +271,7 @@ def _raise_if_vanished(ctx: RunContext) -> None:
     if not _raise_if_failed(ctx) or ctx.read_attempt().seen_at is None:
         return
     if ctx.read_attempt().operation is None:  # the answer to its create was lost: that may have failed
-        raise Preempted(f"{ctx.read_attempt().vm} vanished while it was created") from None
+        raise CreateInterrupted(f"{ctx.read_attempt().vm} vanished while it was created") from None
     live_vm(ctx)  # its create is over: somebody deleted it, or it was preempted
 
 

@@ -208,11 +208,11 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
 def _charged_late(services: VmServices, attempt: Attempt) -> Changes:
     """What a VM cost at most that came when its attempt was settled, and is gone now."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
-    usd = max(attempt.settled_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
-    what = f"{attempt.vm} came after its attempt was settled at ${attempt.settled_usd}: it has cost ${usd} at most"
+    usd = max(attempt.vm_cost_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
+    what = f"{attempt.vm} came after its attempt was settled at ${attempt.vm_cost_usd}: it has cost ${usd} at most"
     with suppress(OrchestratorError):
         services.ledger.log(now, run.id, attempt.number, run.stage, Note(what))
-    return {"gone_at": now, "settled_usd": usd}
+    return {"gone_at": now, "vm_cost_usd": usd}
 
 
 def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
@@ -300,6 +300,6 @@ def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes
     return {
         "state": AttemptState.SETTLED,
         "gone_at": now,
-        "settled_usd": vm_usd,
+        "vm_cost_usd": vm_usd,
         "side_cost_usd": side_cost_usd(attempt.side_rates, used),
     }

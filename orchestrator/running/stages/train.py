@@ -9,11 +9,11 @@ from orchestrator.domain.names import HEARTBEAT, MANIFEST
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
-    Preempted,
     Stopped,
     TooMuchSent,
     TrainingFailed,
     Unavailable,
+    VmLost,
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
@@ -44,7 +44,7 @@ SILENT_LOOKS = 50
 def train(ctx: RunContext) -> None:
     """Run the trainer to its end.
 
-    Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
+    Raises TrainingFailed (with the end of the log), DeadlineReached, VmLost or Stopped; the record of what was
     done is collected in every case.
     """
     shared = ctx.services.shared
@@ -82,7 +82,7 @@ def _followed(ctx: RunContext) -> RunnerStatus:
 
 
 def _raise_if_not_to_blame(ctx: RunContext) -> None:
-    """Raises DeadlineReached or Preempted where one of these ended the trainer: nothing is wrong with the training.
+    """Raises DeadlineReached or VmLost where one of these ended the trainer: nothing is wrong with the training.
 
     A preempted VM ends its programs first, and they may even upload their results before it is deleted.
     """
@@ -135,7 +135,7 @@ class _Follower:
             return None
         try:
             on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
-        except Preempted:
+        except VmLost:
             ended = self._links[0].ended_in_bucket()
             if ended is None:
                 _must_not_be_late(ctx)
@@ -216,13 +216,13 @@ class _Follower:
             where = "the VM" if len(self._links) == 1 else f"worker {silent[0].worker}"
             raise TrainingFailed(f"the runner on {where} does not answer", f"orchestrate logs {ctx.run_id}")
         try:
-            for cause in [link.preempted for link in self._links if link.preempted]:
+            for cause in [link.lost for link in self._links if link.lost]:
                 raise cause
             if services.shared.lists.seems_gone(ctx.provider, ctx.ref(), services.clock, services.pace.poll_s):
                 live_vm(ctx)
         except Unavailable:
             return  # could not look: unknown, not absent
-        except Preempted:
+        except VmLost:
             if not (said := self._links[0].look_in_bucket()) or not said.has_ended:
                 raise
             self._first_ended_at = -inf  # nothing of the others is to be waited for

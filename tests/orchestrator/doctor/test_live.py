@@ -96,7 +96,7 @@ def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.gone_at is not None
     assert (attempt.gone_at - attempt.deadline).total_seconds() < KILL_SLACK_S + 60
-    assert attempt.settled_usd is not None
+    assert attempt.vm_cost_usd is not None
 
 
 def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_nothing(world: World) -> None:
@@ -143,7 +143,7 @@ def test_no_accelerator_is_rented_where_the_set_up_fails(world: World) -> None:
     assert {attempt.vm for attempt in world.ledger.attempts() if attempt.billed_from} == {
         world.ledger.attempt(set_up.id, 1).vm
     }
-    assert world.ledger.attempt(checked.used.id, 1).settled_usd == 0
+    assert world.ledger.attempt(checked.used.id, 1).vm_cost_usd == 0
     assert world.alive == 0
 
 

@@ -77,7 +77,7 @@ def test_a_ledger_of_version_5_is_read_to_the_cent(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db", simulated=True)
     assert not ledger.was_damaged
     [attempt] = ledger.attempts()
-    assert (attempt.settled_usd, attempt.side_cost_usd) == (VM_USD, SIDE_USD)
+    assert (attempt.vm_cost_usd, attempt.side_cost_usd) == (VM_USD, SIDE_USD)
     assert attempt.total_usd == VM_USD + SIDE_USD == pytest.approx(ledger.settled_usd(), abs=Decimal("1e-9"))
     assert to_json(attempt) == body
     assert [run.state for run in ledger.runs()] == [RunState.SUCCEEDED]

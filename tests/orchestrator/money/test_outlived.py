@@ -90,7 +90,7 @@ def test_what_it_cost_until_it_is_proven_gone_is_spent(
     report = end(world)
     settled = world.ledger.attempt(run.id, 1)
     assert (settled.state, report.unproven, world.alive) == (AttemptState.SETTLED, [], 0)
-    assert (settled.settled_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
+    assert (settled.vm_cost_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
     spent, reserved = _books(world)
     assert (spent, reserved) == (world.ledger.committed_usd(), 0)
     if end is not _recover:  # what it drives to its end is said with the run
@@ -109,7 +109,7 @@ def test_a_run_that_is_over_is_charged_when_recover_finds_its_vm(world: World) -
     world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
     _late(world, attempt)
     assert attempt.vm in _said(world, _recover(world))
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
 
 
 def test_nothing_is_rented_beyond_the_credit_afterwards(world: World) -> None:
@@ -214,7 +214,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
         credit_or_refuse(world.ledger, now=world.clock.now())
     faults.forget()
     _teardown_all(world)
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) >= world.metered_usd(run)
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) >= world.metered_usd(run)
     world.admit()
 
 
@@ -225,7 +225,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
     world.tpu.delete(attempt.ref)
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_all(world).outlived == []
-    assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) 
     world.tpu.preempt(attempt.ref)
     _late(world, attempt)
     assert _teardown_all(world).outlived == []
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_an_instance_that_was_stopped_and_is_still_there_does_not_bill(world: World) -> None:
@@ -247,7 +247,7 @@ def test_an_instance_that_was_stopped_and_is_still_there_does_not_bill(world: Wo
     world.gpu.get = stopped  # type: ignore[method-assign]
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_run(world).outlived == []
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> None:
@@ -271,7 +271,7 @@ def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> N
     Asleep.sleeps = True
     ended = end_attempt(world.services, attempt)
     assert ended.outlived_at is None
-    assert world.metered_usd(run) <= (ended.settled_usd or 0) <= attempt.reserved_usd
+    assert world.metered_usd(run) <= (ended.vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_a_ledger_of_an_older_version_knows_no_such_time(world: World) -> None:

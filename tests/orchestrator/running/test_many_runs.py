@@ -54,7 +54,7 @@ def test_many_runs_share_one_list_a_poll_and_take_turns_over_ssh(world: ManyWorl
     assert world.trainers.looks <= COUNT * FULL_PACE_RUNS + polls * 5 / LOOK_SPACING_S
     assert world.shells.open_now == 0
     attempts = world.ledger.attempts()
-    assert all(attempt.settled_usd for attempt in attempts)
+    assert all(attempt.vm_cost_usd for attempt in attempts)
     assert len({event.at for run in runs for event in world.ledger.events(run.id)}) > COUNT
 
 
@@ -78,7 +78,7 @@ def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
     assert {run.state for run in ended} == {RunState.STOPPED}
     assert all(run.record for run in ended)
     assert world.alive == 0
-    assert all(attempt.settled_usd is not None for attempt in world.ledger.attempts())
+    assert all(attempt.vm_cost_usd is not None for attempt in world.ledger.attempts())
 
 
 @pytest.mark.slow

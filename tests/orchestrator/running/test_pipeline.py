@@ -32,7 +32,7 @@ def _assert_clean(world: World, run: Run) -> None:
     """Nothing lives, every attempt is settled, and the ledger has not counted less than was billed."""
     assert world.alive == 0
     assert all(attempt.state is AttemptState.SETTLED for attempt in world.ledger.attempts(run.id))
-    settled = sum((a.settled_usd or Decimal(0) for a in world.ledger.attempts(run.id)), Decimal(0))
+    settled = sum((a.vm_cost_usd or Decimal(0) for a in world.ledger.attempts(run.id)), Decimal(0))
     assert settled >= world.metered_usd(run)
 
 
@@ -44,10 +44,10 @@ def test_run_goes_through_all_stages_and_is_settled(world: World, accelerator: s
     assert load_record(Path(run.record or "")).run_id == run.id
     _assert_clean(world, run)
     [attempt] = world.ledger.attempts(run.id)
-    assert attempt.settled_usd is not None
-    assert attempt.settled_usd + attempt.side_cost_usd <= attempt.reserved_usd
+    assert attempt.vm_cost_usd is not None
+    assert attempt.vm_cost_usd + attempt.side_cost_usd <= attempt.reserved_usd
     poll_s = world.services.pace.poll_s
-    assert attempt.settled_usd - world.metered_usd(run) <= attempt.rate.cost_usd(
+    assert attempt.vm_cost_usd - world.metered_usd(run) <= attempt.rate.cost_usd(
         60 + 4 * poll_s
     ) - attempt.rate.cost_usd(60)
     stages = [progress.stage for progress in world.progress]
@@ -116,7 +116,7 @@ def test_stock_out_moves_to_the_next_zone_under_a_new_number(world: World) -> No
     world.tpu.capacity[zone] = False
     run = world.launch()
     first, second = world.ledger.attempts(run.id)
-    assert (first.zone, first.number, first.settled_usd) == (zone, 1, 0)
+    assert (first.zone, first.number, first.vm_cost_usd) == (zone, 1, 0)
     assert (second.zone != zone, second.number) == (True, 2)
     assert run.state is RunState.SUCCEEDED
     _assert_clean(world, run)
@@ -129,7 +129,7 @@ def test_no_capacity_anywhere_fails_with_exit_code_4(world: World) -> None:
     run = world.launch()
     assert (run.state, run.error_code, run.exit_code) == (RunState.FAILED, "NoCapacity", 4)
     assert all(zone in (run.error or "") for zone in run.spec.zones)
-    assert sum(attempt.settled_usd or 0 for attempt in world.ledger.attempts(run.id)) == 0
+    assert sum(attempt.vm_cost_usd or 0 for attempt in world.ledger.attempts(run.id)) == 0
     assert 0 < world.ledger.settled_usd() < Decimal("0.01") * len(run.spec.zones)
     _assert_clean(world, run)
 
@@ -203,10 +203,10 @@ def test_timer_that_is_not_proven_in_time_ends_its_own_run_only(world: World, sa
     assert (says or "disableGuestAttributesAccess") in (tpu.error or "")
     [attempt] = world.ledger.attempts(tpu.id)
     least = attempt.rate.cost_usd(600)
-    assert least <= (attempt.settled_usd or 0) <= attempt.reserved_usd
+    assert least <= (attempt.vm_cost_usd or 0) <= attempt.reserved_usd
     said = re.search(r"it has cost \$(\d+\.\d+) until now", tpu.error or "")
     assert said is not None, tpu.error
-    assert round(least, 2) <= Decimal(said[1]) <= round(attempt.settled_usd or Decimal(0), 2)
+    assert round(least, 2) <= Decimal(said[1]) <= round(attempt.vm_cost_usd or Decimal(0), 2)
     _assert_clean(world, tpu)
     _assert_clean(world, gpu)
 
@@ -496,8 +496,8 @@ def test_after_the_deadline_of_another_ledgers_vm_only_teardown_all_ends_it(worl
     recover(owner.services, owner.progress.append, owner.stop)
     settled = owner.ledger.attempt(run.id, 1)
     assert settled.state is AttemptState.SETTLED
-    assert settled.settled_usd is not None
-    assert settled.settled_usd > 0
+    assert settled.vm_cost_usd is not None
+    assert settled.vm_cost_usd > 0
     owner.ledger.close()
 
 

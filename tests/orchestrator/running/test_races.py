@@ -116,18 +116,18 @@ def test_a_laptop_that_slept_just_before_its_create_does_not_ask_for_it_any_more
     [after] = drive_all(world.services, [run], sleep, world.stop)
     first, second = world.ledger.attempts(run.id)
     assert (slept, asked, after.state) == (["requesting the VM"], [second.deadline], RunState.SUCCEEDED)
-    assert (first.settled_usd, first.operation, second.number) == (0, None, 2)
+    assert (first.vm_cost_usd, first.operation, second.number) == (0, None, 2)
 
 
 def test_what_another_process_has_settled_stays_settled(world: World) -> None:
     """What it released may be reserved for another run by now."""
     [run] = world.admit("t4")
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
     for state in (AttemptState.DELETING, AttemptState.CREATED):
         with pytest.raises(Stopped, match="was settled by another orchestrate process"):
             world.ledger.update_attempt(run.id, 1, state=state)
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(7))
-    assert (world.ledger.attempt(run.id, 1).settled_usd, world.ledger.committed_usd()) == (0, 0)
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(7))
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd, world.ledger.committed_usd()) == (0, 0)
 
 
 class Full(Ledger):

@@ -139,7 +139,7 @@ def test_vms_that_no_run_knows_are_deleted_together(world: World, cloud: Asked, 
     runs = _rent(world)
     if command == "recover":
         for attempt in world.ledger.attempts():
-            world.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+            world.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
         for run in runs:
             world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
     else:

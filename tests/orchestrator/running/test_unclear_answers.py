@@ -193,7 +193,9 @@ def test_interrupted_create_is_paid_for_and_not_repeated(world: World) -> None:
     assert after.state is RunState.SUCCEEDED, after.error
     first, second = world.ledger.attempts(run.id)
     assert first.vm != second.vm
-    assert (first.settled_usd or 0) + (second.settled_usd or 0) >= world.metered_usd(run)
+    assert (first.vm_cost_usd or 0) + (second.vm_cost_usd or 0) >= world.metered_usd(run)
+    assert (after.preemptions, after.lost_vms) == (0, 1), "nobody preempted it"
+    assert any("CreateInterrupted" in event.message for event in world.ledger.events(run.id))
 
 
 def test_vm_with_proven_switches_costs_no_more_than_its_reservation(world: World) -> None:
