@@ -17,7 +17,7 @@ from google.protobuf import json_format
 
 from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
-from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.errors import Request, problem_of_operation, translate, translated
 from infra.gcp.reservations import owner_and_name
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
@@ -86,7 +86,7 @@ class QueuedResources:
         state = found.state.state.name
         if state == "FAILED":
             error = found.state.failed_data.error
-            cause = translate(problem_of_operation(error), Doing(f"create {ref.name}", ref.zone))
+            cause = translate(problem_of_operation(error), Request(f"create {ref.name}", ref.zone))
             if isinstance(cause, NoCapacity | AccountError | UsageError):
                 raise cause
             raise NoCapacity("such accelerator", [ref.zone], cause.sentence)

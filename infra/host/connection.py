@@ -86,7 +86,7 @@ def _names(names: str, wanted: str) -> bool:
     return False
 
 
-class HostLine:
+class HostConnection:
     """The connection to one machine. Safe for threads: one request at a time. A broken session is opened again once."""
 
     def __init__(self, host: HostAddress, known_hosts: Sequence[Path], key: Path | None) -> None:

@@ -28,7 +28,7 @@ ExitCode = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """What a VM says of itself is of no other size: a number of any length would be printed, stored and compared."""
 
 
-class Job(BaseModel):
+class TrainerJob(BaseModel):
     """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
 
     `bucket` is the name of one, or on a host the absolute folder that stands for it.
@@ -49,7 +49,7 @@ class Job(BaseModel):
     result_files: int
     stop_at: float
 
-    def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> Job:
+    def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> TrainerJob:
         """The job of one worker of a slice: told of its peers, with results of its own. Of one host it is the job."""
         if worker.index == 0:
             return self.model_copy(update={"env": {**self.env, **peers(workers, worker)}})
@@ -240,9 +240,9 @@ def checkpoint_flags(ctx: RunContext, own_flag: str) -> list[str]:
     return flags
 
 
-def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) -> Job:
+def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) -> TrainerJob:
     """The job of the current attempt."""
-    return Job(
+    return TrainerJob(
         argv=argv,
         env={"PYTHONPATH": python_path(work), ENVIRONMENT_VARIABLE: found.environment, IMAGE_VARIABLE: _image(ctx)},
         artifacts_dir=f"{work}/artifacts",

@@ -52,7 +52,7 @@ class Link:
     def __init__(self, ctx: RunContext, worker: int) -> None:
         self._ctx, self.worker = ctx, worker
         self._shell: RemoteShell | None = None
-        self.silent = 0
+        self.silent_looks = 0
         self.lost: VmLost | None = None
         self._last: RunnerStatus | None = None
         self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
@@ -79,7 +79,7 @@ class Link:
             if not self._may_ask():
                 return None
             self._last = self._status()
-            self.silent = 0 if self._last or self._shell is None else self.silent + 1
+            self.silent_looks = 0 if self._last or self._shell is None else self.silent_looks + 1
             self._keep(self._last)
         return self._last
 

@@ -211,7 +211,7 @@ class _Follower:
         ctx, services = self._ctx, self._ctx.services
         check_stop(ctx)
         _must_not_be_late(self._ctx)
-        silent = [link for link in self._links if link.silent >= SILENT_LOOKS]
+        silent = [link for link in self._links if link.silent_looks >= SILENT_LOOKS]
         if silent:
             where = "the VM" if len(self._links) == 1 else f"worker {silent[0].worker}"
             raise TrainingFailed(f"the runner on {where} does not answer", f"orchestrate logs {ctx.run_id}")

@@ -196,7 +196,7 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
 def test_timer_that_is_not_proven_in_time_ends_its_own_run_only(world: World, says: str) -> None:
     """Deleted and settled after the 10 minutes, with the VM's own reason and the cost; the other VM trains on."""
     world.tpu.timers, world.tpu.timer_says = False, says
-    tpu, gpu = sorted(world.drive(world.admit("v3-8,t4")), key=lambda run: run.spec.accelerator.api, reverse=True)
+    tpu, gpu = sorted(world.drive(world.admit("v3-8,t4")), key=lambda run: run.spec.accelerator.service, reverse=True)
     assert (tpu.state, tpu.stage, gpu.state) == (RunState.FAILED, Stage.DONE, RunState.SUCCEEDED)
     assert "deadline-timer of oc-" in (tpu.error or "")
     assert "did not happen within 600 s" in (tpu.error or "")
