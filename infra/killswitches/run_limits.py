@@ -13,18 +13,14 @@ _SHOWN_LATE = timedelta(minutes=1)
 """Should Google show a time that it has rounded up, a VM is not torn down for it."""
 
 
-class Silent:
-    """A kill switch that cannot say why it is not armed."""
-
-    def problem(self, vm: Vm) -> str:
-        return ""
-
-
-class PartOfVm(Silent):
+class PartOfVm:
     """A kill switch that comes and goes with its VM: nothing is removed, and nothing outlives it."""
 
     arm_timeout_s = 0.0
     """It is part of the create's own request."""
+
+    def problem(self, vm: Vm) -> str:
+        return ""
 
     def disarm(self, ref: VmRef) -> None:
         """Nothing."""

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from infra.gcp.clients import CALL_TIMEOUT_S
 from infra.gcp.scheduler import FALLBACK_REGION, DeleteJob, StandingJob, location_of
-from infra.killswitches.run_limits import Silent
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import (
@@ -67,7 +66,7 @@ class Scheduler(Protocol):
     def list(self, location: str) -> Sequence[StandingJob]: ...
 
 
-class SchedulerJob(Silent):
+class SchedulerJob:
     """One job for each TPU node, named like it: DELETE from the deadline on, each minute, until it is removed.
 
     The first request comes at most 4 minutes after the deadline, the fourth 3 minutes later; the rest of `slack_s` is
@@ -129,6 +128,9 @@ class SchedulerJob(Silent):
             and standing.next_at is not None
             and standing.next_at <= max(latest, self._clock.now() + timedelta(seconds=_FIRST_REQUEST_S))
         )
+
+    def problem(self, vm: Vm) -> str:
+        return ""
 
     def disarm(self, ref: VmRef) -> None:
         if ref.name in self._never_made:

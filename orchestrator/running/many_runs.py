@@ -59,7 +59,7 @@ def drive_all(
                     continue
                 if not stop.is_set() and verdicts.must_wait(run, first_repeats):
                     continue
-                ctx = RunContext(services, run.id, report, stop)
+                ctx = RunContext(services, run, report, stop)
                 if not _may_begin(ctx, verdicts, alone=not driven):
                     full = True
                     continue
@@ -79,7 +79,7 @@ def _places(services: Services, runs: Sequence[Run], report: Callable[[Progress]
         few = f"the limit of open files (ulimit -Hn) lets {places} runs be in progress at once"
         log.warning(few)
         for run in runs[places:]:
-            RunContext(services, run.id, report, stop).show(f"waiting: {few}")
+            RunContext(services, run, report, stop).show(f"waiting: {few}")
     return places
 
 
@@ -95,7 +95,7 @@ def _say_what_for(
     for run in runs:
         if verdicts.must_wait(run, first_repeats):
             what = f"waiting for repeat {run.spec.repeat - 1}: the verdict may need no more"
-            RunContext(services, run.id, report, stop).show(what)
+            RunContext(services, run, report, stop).show(what)
 
 
 def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: list[Exception]) -> None:

@@ -13,8 +13,11 @@ from orchestrator.domain.runs import Run, RunSpec
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.notify.notifier import Notifier
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider
+from orchestrator.running.crowd import Crowd, Stops
+from orchestrator.running.quota_lines import QuotaLines
 from orchestrator.running.run_folder import log_copy, run_folder
-from orchestrator.running.shared_by_runs import SharedByRuns
+from orchestrator.running.shared_lists import SharedLists
+from orchestrator.running.starting_line import StartingLine
 from orchestrator.running.waiting import Pace, T, Waits, wait_for
 
 
@@ -71,6 +74,17 @@ class Payload:
 
     programs_zip: Path
     pip_zip: Path
+
+
+class SharedByRuns:
+    """State that the runs of one process share. Each run has a thread of its own, which sleeps nearly all the time."""
+
+    def __init__(self) -> None:
+        self.crowd = Crowd()
+        self.stops = Stops(self.crowd)
+        self.lists = SharedLists(self.crowd)
+        self.starts = StartingLine()
+        self.quota = QuotaLines()
 
 
 @dataclass(frozen=True, kw_only=True)

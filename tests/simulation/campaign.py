@@ -332,7 +332,7 @@ class Campaign:
 
     def _can_be_fetched(self, run: Run) -> bool:
         """What `orchestrate fetch` does, once it has the role again."""
-        ctx = RunContext(self.world.services, run.id, self.world.progress.append, self.world.stop)
+        ctx = RunContext(self.world.services, run, self.world.progress.append, self.world.stop)
         manifest = read_manifest(ctx)
         return manifest is not None and pull(ctx, manifest) is not None
 

@@ -26,10 +26,11 @@ from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.preemption import live_vm
-from orchestrator.running.stages.prepare import find_environment, open_shell, prepare, send_programs
+from orchestrator.running.stages.prepare import find_environment, prepare, send_programs
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.stopping import check_stop
 from orchestrator.running.stages.teardown import everything_at, is_gone, teardown
+from orchestrator.running.stages.workers import open_shell
 
 
 @dataclass

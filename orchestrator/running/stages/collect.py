@@ -95,7 +95,7 @@ def _wait_until_all_are_told(ctx: RunContext) -> None:
 def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
     """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
     services = ctx.services
-    place = (ctx.bucket(), f"results/{ctx.experiment}/*/*/*.json")
+    place = (ctx.bucket(), f"results/{ctx.launched.experiment}/*/*/*.json")
     return services.shared.lists.objects(services.store, place, services.clock, age_s)
 
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run being driven: its properties never change, its methods read the ledger as it is now.
+    """A run being driven. Its properties are those of the run as it was launched, which never change.
 
-    So a stage never works on a stale copy.
+    Its methods read the ledger as it is now, so that a stage never works on a stale copy.
     """
 
     services: Services
-    run_id: str
+    launched: Run
     report: Callable[[Progress], None]
     stop: threading.Event
     opened: Callable[[RemoteShell], None] = lambda _shell: None
@@ -59,17 +58,13 @@ class RunContext:
     other_failed: threading.Event = field(default_factory=threading.Event)
     """Set once another worker has failed: this one is to end as at a stop, but nobody stops the run."""
 
-    @cached_property
-    def _launched(self) -> Run:
-        return self.services.ledger.run(self.run_id)
+    @property
+    def run_id(self) -> str:
+        return self.launched.id
 
     @property
     def spec(self) -> RunSpec:
-        return self._launched.spec
-
-    @property
-    def experiment(self) -> str:
-        return self._launched.experiment
+        return self.launched.spec
 
     @property
     def accelerator(self) -> Accelerator:
@@ -82,7 +77,7 @@ class RunContext:
     @property
     def folder(self) -> Path:
         """Where this machine keeps the run's files."""
-        return self.services.run_folder(self._launched)
+        return self.services.run_folder(self.launched)
 
     @property
     def key_path(self) -> Path:
@@ -108,7 +103,7 @@ class RunContext:
 
     def log_path(self, worker: int) -> Path:
         """Name the copy of a worker's log on this machine."""
-        return self.services.log_path(self._launched, self.read_run().attempt, worker)
+        return self.services.log_path(self.launched, self.read_run().attempt, worker)
 
     def bucket(self) -> str:
         """Name the bucket of the current attempt's region."""
@@ -121,7 +116,7 @@ class RunContext:
 
     def results(self) -> str:
         """Name the prefix of the current attempt's artifacts in the bucket."""
-        return results_prefix(self.experiment, self.run_id, self.read_run().attempt)
+        return results_prefix(self.launched.experiment, self.run_id, self.read_run().attempt)
 
     def results_of(self, worker: int) -> str:
         """Name the same of one worker."""

@@ -21,8 +21,8 @@ from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import Ended, RunnerStatus
 from orchestrator.running.stages.preemption import live_vm, seen_vm
-from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.stages.stopping import is_to_stop
+from orchestrator.running.stages.workers import open_shell
 
 _COMMAND_TIMEOUT_S = 60.0
 _STATUS_BYTES = 2**19

@@ -23,9 +23,8 @@ from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.preemption import live_vm
-from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.stopping import check_stop, sleep
-from orchestrator.running.stages.workers import on_every_worker
+from orchestrator.running.stages.workers import on_every_worker, workers_of
 from orchestrator.running.waiting import side_by_side
 
 _ENDED_BY_A_SIGNAL = (143, -15, -9)

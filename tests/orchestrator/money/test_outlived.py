@@ -31,7 +31,7 @@ THREE_HOURS = timedelta(hours=3)
 def _rented_for_good(world: World, accelerator: str = "v3-8") -> tuple[Run, Attempt]:
     """A run whose VM is READY, and whose kill switches are proven and will not work."""
     [run] = world.admit(accelerator)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     _let_live(world)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.TEARDOWN)
     return run, world.ledger.attempt(run.id, 1)
@@ -147,29 +147,29 @@ def test_of_runs_that_were_reserved_before_only_the_last_is_not_rented(world: Wo
     assert teardown_runs(world.services, [run]).unproven == []
     assert attempt.reserved_usd < _books(world)[0] < 2 * attempt.reserved_usd
     _mend(world)
-    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, first, world.progress.append, world.stop))
     with pytest.raises(OverCap, match="credit"):
-        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, second, world.progress.append, world.stop))
 
 
 def test_nor_is_one_that_does_not_fit_into_its_launchs_cap_any_more(world: World) -> None:
     _, attempt = _rented_for_good(world)
     first, second = world.admit(repeats=2, max_usd=2 * attempt.reserved_usd)
     _mend(world)
-    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, first, world.progress.append, world.stop))
     _let_live(world)
     _late(world, world.ledger.attempt(first.id, 1), timedelta(minutes=15))
     assert teardown_runs(world.services, [first, world.ledger.run(attempt.run)]).unproven == []
     _mend(world)
     with pytest.raises(OverCap, match="--max-usd"):
-        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, second, world.progress.append, world.stop))
 
 
 def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> None:
     """It is proven deleted then: its own money is no reason to freeze its own replacement."""
     world.gpu.delete_s = 0
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     _let_live(world)
     attempt = world.ledger.attempt(run.id, 1)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.PREPARE)

@@ -31,7 +31,7 @@ from tests.fakes.world import World
 def _rented(world: World, accelerator: str = "v3-8") -> tuple[Run, Attempt]:
     """A run whose VM is READY, and that nobody drives."""
     [run] = world.admit(accelerator)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     return world.ledger.run(run.id), world.ledger.attempt(run.id, 1)
 
 

@@ -62,7 +62,7 @@ def test_buckets_that_keep_deleted_data_or_lie_elsewhere_are_named(world: World)
 def test_without_a_ledger_a_silent_zone_is_never_called_empty(world: World) -> None:
     """The ledger was lost, and a new one is in its place: only lists say what is rented, so none may lack a zone."""
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    provision(RunContext(world.services, run, lambda _: None, world.stop))
     [vm] = world.gpu.alive()
     world.ledger = Ledger(world.home / "new.db", simulated=True)
     world.gpu.unreachable.add(vm.zone)

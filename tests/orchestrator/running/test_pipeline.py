@@ -90,7 +90,7 @@ def test_intent_is_in_the_ledger_before_the_create(world: World) -> None:
     """A create is never asked for unless money is held, switches are armed and the intent is durable."""
     [run] = world.admit()
     world.tpu.fail("create", times=99)
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     with pytest.raises(Exception, match="planned failure"):
         provision(ctx)
     assert world.ledger.attempt(run.id, 1).state is AttemptState.INTENDED
@@ -253,7 +253,7 @@ def test_an_attempt_whose_job_was_refused_everywhere_settles(world: World) -> No
 def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:
     """It stands while the VM lives, also when the VM cannot be proven deleted, and goes with the proof."""
     [run] = world.admit()
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     [ref] = world.tpu.alive()
     assert world.scheduler.names == [ref.name]
     world.tpu.unreachable.add(ref.zone)
@@ -281,7 +281,7 @@ def test_job_of_another_ledger_stays_until_its_vm_cannot_come_any_more(world: Wo
     [run] = other.admit()
     world.tpu.fail("create", times=99)
     with pytest.raises(Unavailable):
-        provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+        provision(RunContext(other.services, run, other.progress.append, other.stop))
     assert len(teardown_all(world.services, buckets=False).switches) == 1
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (len(world.scheduler.names), report.ended) == (1, [])
@@ -451,7 +451,7 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
     other = World(tmp_path / "other")
     other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
-    provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    provision(RunContext(other.services, run, other.progress.append, other.stop))
     assert world.alive == 1
     assert [item.ref.name for item in of_others(world.services)] == [world.tpu.alive()[0].name]
     report = teardown_all(world.services, buckets=False)
@@ -464,7 +464,7 @@ def test_recover_leaves_other_ledgers_alone(world: World, tmp_path: Path) -> Non
     other = World(tmp_path / "other")
     other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
-    provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    provision(RunContext(other.services, run, other.progress.append, other.stop))
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (report.ended, report.unproven, world.alive) == ([], [], 1)
     assert report.of_others == [f"node {world.tpu.alive()[0].name} in {other.ledger.attempt(run.id, 1).zone} (READY)"]
@@ -481,7 +481,7 @@ def test_after_the_deadline_of_another_ledgers_vm_only_teardown_all_ends_it(worl
     owner = World(tmp_path / "owner")
     owner.clock, owner.tpu, owner.scheduler = world.clock, world.tpu, world.scheduler
     [run] = owner.admit()
-    provision(RunContext(owner.services, run.id, owner.progress.append, owner.stop))
+    provision(RunContext(owner.services, run, owner.progress.append, owner.stop))
     world.tpu.timers = world.scheduler.fires = False
     left = owner.ledger.attempt(run.id, 1).deadline - world.clock.now()
     world.clock.advance(left.total_seconds() + KILL_SLACK_S - 1)
@@ -515,11 +515,11 @@ def test_teardown_of_a_finished_training_keeps_its_record(world: World) -> None:
     """The command died before it collected; `teardown` brings the record home before it deletes."""
     [run] = world.admit()
     for stage in (Stage.PREPARE, Stage.TRAIN):
-        provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, run, world.progress.append, world.stop))
         world.ledger.update_run(run.id, stage=stage)
     from orchestrator.running.stages.prepare import prepare
 
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     prepare(ctx)
     world.shells.on(["x"], CommandResult(0, "", ""))
     world._runner(["python3", ".orchestrate/runner.py", "start"])

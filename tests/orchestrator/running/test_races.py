@@ -148,7 +148,7 @@ def _rented(world: World) -> tuple[Run, Full]:
     """A run with a VM, in a ledger whose disk may be full."""
     world.ledger = full = Full(world.home / "full.db", simulated=True)
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    provision(RunContext(world.services, run, lambda _: None, world.stop))
     assert world.alive == 1
     return run, full
 

@@ -285,5 +285,5 @@ def test_runs_that_wait_for_quota_wait_as_long_as_the_longest_in_line_may_use_it
     services.shared.quota.is_full(name, long.id, {"r-holder"})
     assert services.shared.quota.lets_in(name, long.id, set)
     with pytest.raises(NoZoneLeft):
-        wait_for_quota(RunContext(services, short.id, world.progress.append, world.stop))
+        wait_for_quota(RunContext(services, short, world.progress.append, world.stop))
     assert timedelta(hours=5) < world.clock.now() - began < timedelta(hours=6)

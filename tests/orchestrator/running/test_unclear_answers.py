@@ -144,7 +144,7 @@ def test_one_service_that_denies_does_not_keep_the_other_alive(world: World) -> 
     world.tpu = Denied(world.clock, service="tpu")
     gpu, tpu = world.admit("v3-8,t4")
     for run in (tpu, gpu):
-        provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, run, world.progress.append, world.stop))
     world.tpu.denied = True
     report = teardown_all(world.services, buckets=False)
     assert report.unproven
@@ -201,7 +201,7 @@ def test_interrupted_create_is_paid_for_and_not_repeated(world: World) -> None:
 def test_vm_with_proven_switches_costs_no_more_than_its_reservation(world: World) -> None:
     """The laptop is closed for three days; the VM ended at its deadline; the ledger does not count three days."""
     [run] = world.admit()
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     provision(ctx)
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.proven_at is not None
