@@ -256,7 +256,7 @@ class GoogleAccount:
             return self._clients.projects.get_iam_policy(resource=self._project, **self._clients.repeatable)
 
     def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
-        """What it may delete by its roles on the project; a folder's and an organization's are not seen from here."""
+        """Describe a service account by its roles on the project; those on its parents are not seen from here."""
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
@@ -285,19 +285,19 @@ class GoogleAccount:
         return None
 
     def _may_act_as(self, email: str) -> bool | None:
-        """Whether the caller may act as that service account; None when unknown."""
+        """Check whether the caller may act as that service account; None when unknown."""
         said = self._of_service_account(email, ":testIamPermissions", {"permissions": [ACT_AS.name]})
         return None if said is None else ACT_AS.name in said.get("permissions", [])
 
     def _is_usable(self, email: str) -> bool | None:
-        """Whether that service account exists and is enabled; None when unknown."""
+        """Check whether that service account exists and is enabled; None when unknown."""
         said = self._of_service_account(email)
         return None if said is None else bool(said) and not said.get("disabled", False)
 
     def _of_service_account(
         self, email: str, verb: str = "", body: dict[str, Any] | None = None
     ) -> Mapping[str, Any] | None:
-        """What IAM answers about it: nothing when it does not exist; None when unknown."""
+        """Ask IAM about it: {} when it does not exist; None when unknown."""
         try:
             with translated(f"read {email}"):
                 return self._clients.call(_IAM, f"/v1/projects/-/serviceAccounts/{email}{verb}", body)

@@ -142,7 +142,7 @@ def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[
 
 
 def _raised_by_api_core(error: Exception) -> bool:
-    """Whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
+    """Check whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
 
     In `{"error": "text"}`, as some proxies answer, it looks for `error.message`: that is an AttributeError.
     """
@@ -200,7 +200,7 @@ def translate(problem: Problem, request: Request) -> OrchestratorError:
 
 
 def is_zone_refusal(problem: Problem) -> bool:
-    """Whether the zone has no more of it: a quota, a stock-out or a full reservation."""
+    """Check whether the zone has no more of it: a quota, a stock-out or a full reservation."""
     is_out = problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
     return is_out or wording.has_no_room(problem.message)
 

@@ -262,7 +262,7 @@ def _vm(ref: VmRef, found: Any) -> Vm:
 
 
 def problem_of_failed(operation: Any) -> Problem | None:
-    """What an operation ended with; None while it runs and when it succeeded.
+    """Get the failure of an operation; None while it runs and when it succeeded.
 
     An operation on several instances has an error for each. A quota, a stock-out or a full reservation among them is
     the cause of the others, and is returned.

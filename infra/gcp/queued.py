@@ -75,7 +75,7 @@ class QueuedResources:
         return str(self._clients.call(_HOST, f"/{version}/{parent}/queuedResources?{query}", body)["name"])
 
     def left(self, ref: VmRef) -> bool:
-        """Whether the queue has been left, by a node or for good; so has one that is not there.
+        """Check whether the queue has been left, by a node or for good; so has one that is not there.
 
         Raises NoCapacity, QuotaExceeded or another error when nothing will come of it.
         """
@@ -109,14 +109,14 @@ class QueuedResources:
         )
 
     def holds(self, ref: VmRef) -> bool:
-        """Whether one of ours is surely there: its deletion is its node's. Raises nothing, as deletes fail open."""
+        """Check whether one of ours is surely there, whose deletion deletes its node. Raises nothing."""
         try:
             return _billable(self._get(ref)).labels.get(MANAGED) == "1"
         except OrchestratorError:
             return False
 
     def run_ends_at(self, ref: VmRef) -> datetime | None:
-        """When Google will delete its node, read back; None when it has not committed to a time, or does not say.
+        """Read back when Google will delete its node; None when it has not committed to a time, or does not say.
 
         Raises nothing: the node is seen all the same, and a switch without a time is not taken for armed.
         """

@@ -108,7 +108,7 @@ class HostConnection:
         return open_host(self.host, keys, self._key)
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
-        """What our script on the machine answers (`infra/vm/host.py`).
+        """Ask our script on the machine (`infra/vm/host.py`).
 
         Raises Unavailable, UsageError when the machine cannot run it, HostKeyRejected, Unauthenticated.
         """

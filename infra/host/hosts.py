@@ -240,7 +240,7 @@ class Hosts:
 
 
 class Providers(Mapping[str, VmProvider]):
-    """Whose VMs there are: the rented services by API, and machines by `host:..`.
+    """All providers: the rented services by name, and machines by `host:..`.
 
     Any machine can be asked for; walked through are those on which the ledger has something open, as nothing of ours is
     on any other.

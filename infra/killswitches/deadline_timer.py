@@ -48,7 +48,7 @@ class DeadlineTimer(PartOfVm):
         return bool(vm.workers) and all(self._published(vm, worker, self.name) == expected for worker in vm.workers)
 
     def problem(self, vm: Vm) -> str:
-        """What the VM's timer says, or the usual reasons for one that says nothing; of a slice, on which workers."""
+        """Get the timer's own words, or the usual reasons for one that says nothing; of a slice, on which workers."""
         said = {text for worker in vm.workers if (text := self._published(vm, worker, f"{self.name}-problem"))}
         if said:
             return "the VM says: " + "; ".join(sorted(said))
@@ -60,5 +60,5 @@ class DeadlineTimer(PartOfVm):
 
 
 def _unix(deadline: datetime) -> str:
-    """In whole seconds, rounded up: the timer never fires before the deadline."""
+    """Round up to whole seconds: the timer never fires before the deadline."""
     return str(math.ceil(deadline.timestamp()))

@@ -56,7 +56,7 @@ _ROLE_HINT = (
 
 
 class Scheduler(Protocol):
-    """What is needed of Cloud Scheduler; `infra.gcp.scheduler.SchedulerJobs` says what each does."""
+    """The part of Cloud Scheduler that is needed; `infra.gcp.scheduler.SchedulerJobs` says what each does."""
 
     def account(self) -> str: ...
     def put(self, job: DeleteJob) -> None: ...
@@ -244,7 +244,7 @@ def schedule_from(deadline: datetime) -> str:
 
 
 def _read_mark(job: DeleteJob) -> StandingSwitch | None:
-    """Whose job this is; None when it is not one of ours."""
+    """Read whose job this is; None when it is not one of ours."""
     try:
         mark = json.loads(job.description)
         if not job.name.startswith(_PREFIX) or mark[MANAGED] != "1":

@@ -58,7 +58,7 @@ def billing(found: Billing, known: Known) -> list[Finding]:
 
 
 def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
-    """Whether it is a free trial. No API says so: it is inferred from GPUs, which a trial cannot have or request."""
+    """Infer a free trial, which no API tells, from GPUs: a trial cannot have or request any."""
     check = "account kind"
     if found.limit > 0:
         limit = f"{found.quota} = {found.limit:g}"
@@ -246,7 +246,7 @@ def _ask_network(account: Account, known: Known) -> bool | None:
 
 
 def network(is_open: bool | None, known: Known) -> list[Finding]:
-    """Whether the VMs of one run reach each other. Firewall policies are not looked at: they may allow it, too."""
+    """Check whether the VMs of one run reach each other. Firewall policies, which may allow it, too, are not read."""
     if is_open is None:
         return []
     if is_open:
@@ -287,7 +287,7 @@ def prices(_: None, known: Known) -> list[Finding]:
 
 
 def notifications(_: None, known: Known) -> list[Finding]:
-    """Whether people who are away can be told. Nothing is sent for this."""
+    """Check whether people who are away can be told. Nothing is sent for this."""
     check, there = "notifications", known.notifications
     if there.problem is not None:
         return [Finding(check, WARN, there.problem.sentence, there.problem.hint)]

@@ -81,11 +81,11 @@ class Known:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether one of them is a GPU, and no TPU that Compute Engine rents."""
+        """True if one of them is a GPU, and no TPU that Compute Engine rents."""
         return any(item.device == "gpu" for item in self.accelerators)
 
     def concerns(self, only_for: Service | None) -> bool:
-        """Whether what only this service needs, or each one (None), matters here."""
+        """Check whether what only this service needs, or each one (None), matters here."""
         return only_for is None or only_for in self.services
 
     def terms_of(self, item: Accelerator) -> Provisioning:

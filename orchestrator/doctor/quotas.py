@@ -73,7 +73,7 @@ def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
 
 
 def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
-    """Whether only a create can tell, in one of the zones at least."""
+    """Check whether only a create can tell, in one of the zones at least."""
     if not one.limits:
         return True
     return not _lacks_global(one) and any(_limit(one, zone) is None for zone in known.zones_of(item))
@@ -88,7 +88,7 @@ def _elsewhere(one: Quota, item: Accelerator, known: Known) -> list[str]:
 
 
 def _lacks_global(one: Quota) -> bool:
-    """Whether the limit of GPUs over all regions is what is too small."""
+    """Check whether the limit of GPUs over all regions is what is too small."""
     return one.everywhere is not None and one.everywhere < one.needed
 
 

@@ -80,7 +80,7 @@ class Accelerator:
 
     @property
     def device(self) -> Literal["tpu", "gpu", "host"]:
-        """What it computes with, however it is rented: what is installed on it, and what a record calls its devices."""
+        """The kind of its devices, however it is rented; a record calls them so."""
         if self.hardware:
             return self.hardware.device
         return "gpu" if self.service == "compute" else self.service
@@ -93,17 +93,17 @@ class Accelerator:
 
     @property
     def is_rented(self) -> bool:
-        """Whether it is created, billed and deleted; your own machine is none of that."""
+        """True if it is created, billed and deleted; your own machine is none of that."""
         return self.service != "host"
 
     @property
     def is_slice(self) -> bool:
-        """Whether it has several hosts, each a worker of its own."""
+        """True if it has several hosts, each a worker of its own."""
         return self.workers > 1
 
     @property
     def nodes(self) -> int:
-        """How many instances it is, each a worker; a slice is one node of the TPU API, however many workers it has."""
+        """Number of instances, each a worker; a slice is one node of the TPU API."""
         return self.workers if self.service == "compute" else 1
 
     @property
@@ -240,7 +240,7 @@ def known_accelerator(name: str) -> Accelerator | None:
 
 
 def with_nodes(item: Accelerator, nodes: int) -> Accelerator:
-    """So many VMs with these GPUs that train together: N times the GPUs, and N times the price; itself for 1.
+    """Combine so many VMs with these GPUs: N times the GPUs, and N times the price; itself for 1.
 
     Raises UsageError for what is no GPU of the catalog, and for more than NODES_MAX.
     """
@@ -269,7 +269,7 @@ def with_nodes(item: Accelerator, nodes: int) -> Accelerator:
 
 
 def _nearest(name: str) -> list[str]:
-    """Up to three names: those that begin like it, before those that are spelled like it."""
+    """Find up to three names: those that begin like it, before those that are spelled like it."""
     for alias, usual in _ALIASES.items():
         name = usual + name.removeprefix(alias) if name.startswith(alias) else name
     if name in accelerators():

@@ -59,7 +59,7 @@ class Permission:
 
 @dataclass(frozen=True)
 class GpuAllowance:
-    """How many GPUs the project may have in all regions; `raisable` None: nobody could say if more can be asked for.
+    """The limit of GPUs over all regions; `raisable` None: nobody could say if more can be asked for.
 
     `reason` is Google's for not raisable.
     """
@@ -72,7 +72,7 @@ class GpuAllowance:
 
 @dataclass(frozen=True)
 class Quota:
-    """What an accelerator counts against. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
+    """The quota of an accelerator. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
 
     `needed` is how much of it one run takes. `everywhere` is the limit over all regions, None where there is none.
     """
@@ -119,7 +119,7 @@ class ServiceAccount:
 
 @dataclass(frozen=True)
 class SchedulerAccount:
-    """In whose name Cloud Scheduler deletes TPU nodes, and what that takes besides; None where nobody could say.
+    """The service account by which Cloud Scheduler deletes TPU nodes; None where nobody could say.
 
     `usable`: the account is there and not disabled. `may_act_as`: whoever calls may make jobs that call as it. `agent`:
     Cloud Scheduler's own account in the project, which signs for it when a job fires; `agent_signs`: by a role on the
@@ -161,13 +161,13 @@ class Reservation:
     problem: str = ""
 
     def is_for(self, item: Accelerator) -> bool:
-        """Whether it is for instances like these: of the machine type, with the attached GPUs if it has any."""
+        """Check whether it is for instances like these: of the machine type, with the attached GPUs if it has any."""
         if self.machine_type != item.machine_type:
             return False
         return item.attach is None or self.gpus == {item.attach: item.chips // item.nodes}
 
     def room_for(self, item: Accelerator) -> int:
-        """How many runs on it have room; the VMs of one run are all in one zone."""
+        """Count the runs that have room; the VMs of one run are all in one zone."""
         return max(0, self.size - self.in_use) // item.nodes
 
     def __str__(self) -> str:
@@ -192,11 +192,11 @@ class TpuReservation:
     problem: str = ""
 
     def is_for(self, item: Accelerator) -> bool:
-        """Whether it may be for such nodes of the TPU API: not if Google says that it is for another generation."""
+        """Check whether it may be for such nodes of the TPU API: Google says no other generation."""
         return item.service == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
 
     def room_for(self, item: Accelerator) -> int:
-        """How many runs on it have room, each on one node."""
+        """Count the runs that have room, each on one node."""
         number = int(item.tpu_type.rpartition("-")[2])  # cores, or chips where one has one core
         return max(0, self.size - self.in_use) // (item.chips if self.unit == "chips" else number)
 

@@ -203,7 +203,7 @@ class Roofline:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the device's own limits explain next to nothing of the time."""
+        """True if the device's own limits explain next to nothing of the time."""
         return self.peak_s is not None and (self.least_s or 0.0) < _IDLE_SHARE * self.training_s
 
     @property

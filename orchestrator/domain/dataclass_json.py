@@ -79,7 +79,7 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
 
 
 def field_value(kind: type, name: str, value: Any) -> Any:
-    """What one field of a dataclass holds. Raises ValueError saying why it cannot, KeyError when there is no such."""
+    """Read one field of a dataclass. Raises ValueError saying why it cannot, KeyError when there is no such."""
     hashable: Any = kind
     return _readers(hashable)[0][name](value)
 
@@ -104,7 +104,7 @@ def _field_names(kind: Any) -> dict[str, str]:
 
 @cache
 def _readers(kind: Any) -> tuple[dict[str, _Reader], frozenset[str]]:
-    """What reads each field, and which fields have no default."""
+    """Get the reader of each field, and the fields that have no default."""
     readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
     for name, values in _stored_values(kind).items():
         readers[name] = partial(_renamed, {stored: value for value, stored in values.items()}, readers[name])
@@ -112,7 +112,7 @@ def _readers(kind: Any) -> tuple[dict[str, _Reader], frozenset[str]]:
 
 
 def _reader(hint: Any) -> _Reader:
-    """What checks and converts a value for this type."""
+    """Get the function that checks and converts a value for this type."""
     if get_args(hint):
         return _generic_reader(hint)
     if hint is Decimal:
@@ -133,7 +133,7 @@ def _renamed(names: Mapping[str, str], reader: _Reader, value: Any) -> Any:
 
 
 def _from_text(hint: Any) -> Callable[[str], Any] | None:
-    """What makes the value of a text, for a type that is written as one."""
+    """Get the function that makes the value of a text, for a type that is written as one."""
     if hint in (date, datetime):
         return cast("Callable[[str], Any]", hint.fromisoformat)
     is_text = hint is Path or (issubclass(hint, str) and hint is not str)

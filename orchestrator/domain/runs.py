@@ -85,7 +85,7 @@ class UserCode:
 
 @dataclass(frozen=True)
 class Script:
-    """How the user's code is trained where it is a script: its command with placeholders, as it was given.
+    """The user's command for a script, with placeholders, as it was given.
 
     `requirements`: the file of its code that lists what is installed for it, "" for nothing.
     """
@@ -96,7 +96,7 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a user may choose for all runs of a launch alike.
+    """The options that are the same for all runs of a launch.
 
     `max_hours` bounds each attempt from its create to its deadline. `queue_hours`: so much of it may pass in a queue
     for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it where each VM is queued for.
@@ -179,18 +179,18 @@ class RunSpec(RunOptions):
 
     @property
     def asks_for_checkpoints(self) -> str:
-        """What in a launch has checkpoints kept in the bucket."""
+        """The option of a launch that asks for checkpoints in the bucket."""
         return "{checkpoint} in --command" if self.script else "--checkpoint-every 1"
 
     @property
     def begins_in_queue(self) -> bool:
-        """Whether each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
+        """True if each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
         is_reserved_node = bool(self.reservation) and self.accelerator.service == "tpu"
         return self.provisioning is Provisioning.FLEX_START or is_reserved_node
 
     @property
     def may_queue(self) -> bool:
-        """Whether a VM on demand or as spot is queued for once no zone has capacity."""
+        """True if a VM on demand or as spot is queued for once no zone has capacity."""
         return self.queue_hours is not None and self.accelerator.service == "tpu" and not self.begins_in_queue
 
     @property
@@ -229,12 +229,12 @@ class Run:
 
     @property
     def until_verdict(self) -> bool:
-        """Whether it is rented only while the verdict of its experiment does not stand."""
+        """True if it is rented only while the verdict of its experiment does not stand."""
         return self.looks > 1 and self.spec.repeat > FIRST_LOOK
 
     @property
     def lacks_time(self) -> bool:
-        """Whether its deadline ended it, or is about to, and nothing else: with more time it would resume."""
+        """True if its deadline ended it, or is about to, and nothing else: with more time it would resume."""
         return self.error_code == DeadlineReached.__name__ and not self.stop_requested
 
 
@@ -257,7 +257,7 @@ class PastRun:
     record: str
 
     def has_settings_of(self, spec: RunSpec) -> bool:
-        """Whether it trained for as many epochs, with the same batch, precision and cache."""
+        """Check whether it trained for as many epochs, with the same batch, precision and cache."""
         names = ("epochs", "batch_size", "precision", "cache")
         return all(getattr(self, name) == getattr(spec, name) for name in names)
 
@@ -322,16 +322,16 @@ class Attempt:
         return self.deadline + timedelta(seconds=KILL_SLACK_S)
 
     def billed_until(self, now: datetime) -> datetime:
-        """Until when its VM may be billed, as of `now`: as long as its kill switches take, unless seen alive later."""
+        """Get the end of its VM's bill as of `now`: when its kill switches fire at the latest, unless seen later."""
         return now if self.outlived_at else min(now, self.deleted_by)
 
     @property
     def total_usd(self) -> Decimal:
-        """What it cost with everything besides its VM, once it is settled; zero before."""
+        """Its VM's cost and its side costs, once it is settled; zero before."""
         return (self.vm_cost_usd or ZERO) + self.side_cost_usd
 
     def cost_so_far(self, now: datetime) -> Decimal:
-        """What it has cost up to `now` at most, in USD at the rate it is billed at.
+        """Compute its cost up to `now` at most, in USD at the rate it is billed at.
 
         From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same.
         No VM outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was
@@ -346,6 +346,6 @@ class Attempt:
 
 
 def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:
-    """How many hosts of slices are in use at once at most, where so many of the runs are driven side by side."""
+    """Count the hosts of slices in use at once at most, where so many of the runs are driven side by side."""
     hosts = sorted((run.spec.accelerator.workers for run in runs if run.spec.accelerator.is_slice), reverse=True)
     return sum(hosts[:side_by_side])

@@ -1,4 +1,4 @@
-"""What happened to a run: a closed set of event kinds. Code reads their fields; their text is for display only."""
+"""Events of a run: a closed set of kinds. Code reads their fields; their text is for display only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.ledger.database import Database
 
 
 class _EventKind:
-    """What happened; `template` makes its text of its fields."""
+    """An event; `template` makes its text of its fields."""
 
     template = ""
 
@@ -22,7 +22,7 @@ class _EventKind:
 
 @dataclass(frozen=True)
 class Note(_EventKind):
-    """For people alone; the other kinds are what code reads again."""
+    """Text for people; code reads the other kinds."""
 
     template = "{text}"
     text: str
@@ -50,7 +50,7 @@ class QuotaAwaited(_EventKind):
 
 @dataclass(frozen=True)
 class CreateIntended(_EventKind):
-    """What comes next is the create call. `image`: what the VM boots from."""
+    """The create call comes next. `image`: the VM boots from it."""
 
     template = "creating {vm} in {zone} from {image}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}"
     vm: str
@@ -157,7 +157,7 @@ class EventTable(Database):
             )
 
     def events(self, run_id: str) -> list[Event]:
-        """What happened to a run, oldest first. Raises LedgerTrouble where a row is none that we wrote."""
+        """List a run's events, oldest first. Raises LedgerTrouble for a row that is not ours."""
         return self._read("run=? ORDER BY seq", run_id)
 
     def last_events(self, experiment: str) -> dict[str, Event]:

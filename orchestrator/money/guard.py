@@ -27,7 +27,7 @@ _NO_USE = "an expired credit pays for nothing"
 
 @dataclass(frozen=True)
 class MoneyView:
-    """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
+    """Balance, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
 
     `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
     beyond that, as acknowledged. Both it and `reserved` include what `others` take: projects of one billing account.
@@ -87,7 +87,7 @@ def credit_for(
     until: datetime | None = None,
     but: Attempt | None = None,
 ) -> Credit:
-    """As `credit_or_refuse` when any of these is rented; your own machines need no credit."""
+    """Get the credit as `credit_or_refuse` when any of these is rented; your own machines need none."""
     if any(item.is_rented for item in items):
         return credit_or_refuse(ledger, now=now, until=until, but=but)
     return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if ledger.simulated else ZERO, stated_at=now)
@@ -125,7 +125,7 @@ def outlived_sentence(attempt: Attempt, now: datetime) -> str:
 
 
 def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
-    """Where the money stands at `now`, from the ledger alone."""
+    """Compute the balance at `now`, from the ledger alone."""
     live = ledger.attempts(unsettled=True)
     settled = ledger.settled_usd()
     reserved = sum((committed_usd(attempt, now) for attempt in live), ZERO)
@@ -176,7 +176,7 @@ def _end_of(day: date) -> datetime:
 
 
 def stop_at(attempt: Attempt) -> datetime:
-    """When its training must end, so that its record is collected before the deadline.
+    """Get the time at which its training must end, so that its record is collected before the deadline.
 
     Short lives (a tenth of which is less than the margin) keep a tenth for collecting.
     """
@@ -185,7 +185,7 @@ def stop_at(attempt: Attempt) -> datetime:
 
 
 def must_stop(attempt: Attempt, now: datetime) -> str | None:
-    """Why the run must be stopped now, or None."""
+    """Get the reason why the run must be stopped now, or None."""
     if now >= stop_at(attempt):
         return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
     if attempt.cost_so_far(now) >= attempt.reserved_usd > 0:  # what is not rented has none

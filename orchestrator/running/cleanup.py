@@ -45,7 +45,7 @@ log = logging.getLogger("orchestrate")
 
 @dataclass
 class TeardownReport:
-    """What was deleted, what is proven deleted, and what is not. `unproven` empty means: nothing of ours bills."""
+    """Result of a teardown. `unproven` empty means: nothing of ours bills."""
 
     ended: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ def unfinished(services: VmServices) -> list[Run]:
 
 
 def is_driven(services: VmServices, run: Run) -> bool:
-    """Whether another process drives the run now."""
+    """Check whether another process drives the run now."""
     return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
@@ -83,7 +83,7 @@ def ask_to_stop(services: VmServices, run: Run) -> LedgerTrouble | None:
 
 @dataclass(frozen=True)
 class _Proof:
-    """That something of a VM is gone, or why nobody knows."""
+    """Proof that something of a VM is deleted, or why nobody knows."""
 
     vm: VmRef
     ended: str
@@ -103,7 +103,7 @@ def _logged(do: Callable[[T], None]) -> Callable[[T], None]:
 
 
 def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proof | None:
-    """Of one thing; whatever goes wrong, the others are proven deleted all the same. None where it had ended before."""
+    """Prove one deletion; whatever goes wrong, the others are proven all the same. None where it had ended before."""
     try:
         return _Proof(vm, ended) if prove() else None
     except StillBilling as cause:
@@ -199,7 +199,7 @@ class Cleanup:
                 self._not_proven([f"run {run.id} may go on in another process: {cause.sentence}"])
 
     def delete_leaked(self) -> None:
-        """What is of this ledger and of no run that is unfinished."""
+        """Delete what is of this ledger and of no unfinished run."""
         leaked: list[tuple[VmProvider, Billable]] = []
         for api, provider in self._services.vms.items():
             found = self._look(api)
@@ -307,7 +307,7 @@ class Cleanup:
             self.report.unproven.append(f"{item}: {cause.sentence}")
 
     def _is_needed(self, item: StandingSwitch, *, mine: bool) -> bool:
-        """Whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
+        """Check whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
 
         Raises an error when that cannot be seen.
         """

@@ -166,7 +166,7 @@ def _finish(ctx: RunContext) -> None:
 
 
 def _ended(error_code: object) -> RunState:
-    """How a run ended that ended with this error, None without one."""
+    """Get the end state of a run with this error, None without one."""
     if error_code is None:
         return RunState.SUCCEEDED
     return RunState.STOPPED if error_code == Stopped.__name__ else RunState.FAILED

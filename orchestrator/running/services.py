@@ -1,4 +1,4 @@
-"""What bootstrap picked for a project: what VMs are seen and ended with, and what runs need besides."""
+"""Services that bootstrap picked for a project: to see and end VMs, and to drive runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.running.waiting import Pace, T, Waits, wait_for
 
 @dataclass(frozen=True, kw_only=True)
 class VmServices:
-    """What VMs are seen, waited for and ended with: it needs no prices and no SSH.
+    """Services to see, await and end VMs: no prices and no SSH.
 
     `home` is the project's part of the state folder. `proofs_at_once`: so many VMs are proven deleted side by side.
     """
@@ -60,7 +60,7 @@ class VmServices:
             return wait_for(look, clock=self.clock, timeout_s=timeout_s, poll_s=poll_s, what=what, grow=grow)
 
     def run_folder(self, run: Run) -> Path:
-        """Where this machine keeps a run's files."""
+        """Get the folder of a run's files on this machine."""
         return run_folder(self.home, run.experiment, run.id)
 
     def log_path(self, run: Run, attempt: int, worker: int = 0) -> Path:
@@ -70,7 +70,7 @@ class VmServices:
 
 @dataclass(frozen=True)
 class Payload:
-    """What goes onto a VM: one archive of the trainer and the programs that run there, and pip where it is needed."""
+    """Files for a VM: one archive of the trainer and the programs that run there, and pip where it is needed."""
 
     programs_zip: Path
     pip_zip: Path

@@ -26,7 +26,7 @@ HOST_WATCH_S = 2.0
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run is doing now. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
+    """Progress of a run. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
 
     run: str
     accelerator: str
@@ -76,7 +76,7 @@ class RunContext:
 
     @property
     def folder(self) -> Path:
-        """Where this machine keeps the run's files."""
+        """The folder of the run's files on this machine."""
         return self.services.run_folder(self.launched)
 
     @property
@@ -160,6 +160,6 @@ class RunContext:
         )
 
     def cost_usd(self) -> Decimal:
-        """What the run's VMs have cost up to now."""
+        """Sum up the cost of the run's VMs up to now."""
         attempts = self.services.ledger.attempts(self.run_id)
         return sum((attempt.cost_so_far(self.now()) for attempt in attempts), ZERO)

@@ -71,7 +71,7 @@ class Link:
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def look(self) -> RunnerStatus | None:
-        """What the runner says now; None when it does not answer, or has said more than is reserved for its answers.
+        """Ask the runner; None when it does not answer, or has said more than is reserved for its answers.
 
         Raises TooMuchSent.
         """
@@ -85,7 +85,7 @@ class Link:
 
     @property
     def said(self) -> RunnerStatus | None:
-        """What the last look saw."""
+        """The result of the last look."""
         return self._last
 
     def look_in_bucket(self) -> RunnerStatus | None:
@@ -95,7 +95,7 @@ class Link:
         return self._last
 
     def has_lost_heartbeat(self, generation: int | None) -> bool:
-        """Whether its heartbeat in the bucket, now of this generation, has not changed for too long: said once."""
+        """Check whether its heartbeat in the bucket, now of this generation, is too old: True only once."""
         now_s = self._ctx.services.clock.monotonic()
         before, since_s = self._beat
         is_lost = generation == before and now_s - since_s >= HEARTBEAT_LOST_S
@@ -105,14 +105,14 @@ class Link:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is more of its log to follow at once."""
+        """True if there is more of its log to follow at once."""
         said, size = self._last, self._log_size()
         if said is None or said.has_ended or len(said.log) < _PIECE_LETTERS or self._room_bytes <= 0:
             return False
         return size < min(said.log_size, self._log_bytes)
 
     def may_upload(self) -> bool | None:
-        """Whether results that are not in the bucket may still come there; None when nobody can be asked now.
+        """Check whether results that are not in the bucket may still come there; None when nobody can be asked now.
 
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
@@ -178,11 +178,11 @@ class Link:
 
     @property
     def _patience_s(self) -> float:
-        """So long it may take to answer now."""
+        """Time that it may take to answer now."""
         return _HURRIED_TIMEOUT_S if is_to_stop(self._ctx) else _COMMAND_TIMEOUT_S
 
     def _status(self) -> RunnerStatus | None:
-        """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
+        """Ask the runner; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
         """
@@ -213,7 +213,7 @@ class Link:
             return None
 
     def _may_ask(self) -> bool:
-        """Whether what it has said so far is within what is reserved; as time passes, more is."""
+        """Check whether what it has said so far is within what is reserved; as time passes, more is."""
         now_s = self._ctx.services.clock.monotonic()
         self._room_bytes += _ANSWERS_BYTES_PER_S * (now_s - self._room_at)
         self._room_at = now_s

@@ -15,7 +15,7 @@ STOPPING_S = 180.0
 
 
 def live_vm(ctx: RunContext) -> Vm:
-    """As `seen_vm`, unless the run is to stop: then it raises Stopped."""
+    """Get the VM as `seen_vm`, unless the run is to stop: then it raises Stopped."""
     check_stop(ctx)
     return seen_vm(ctx)
 

@@ -189,7 +189,7 @@ def _refuse(ctx: RunContext) -> None:
 
 
 def _appears(ctx: RunContext) -> bool:
-    """Whether the VM appears although the answer to its create was lost; then it is adopted."""
+    """Check whether the VM appears although the answer to its create was lost; then it is adopted."""
 
     def look() -> Vm | None:
         try:
@@ -267,7 +267,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
 
 
 def _raise_if_vanished(ctx: RunContext) -> None:
-    """Of a VM that is not there: raise why, unless it may still come. Its operation knows best, where there is one."""
+    """Raise why a VM is not there, unless it may still come. Its operation knows best, where there is one."""
     if not _raise_if_failed(ctx) or ctx.read_attempt().seen_at is None:
         return
     if ctx.read_attempt().operation is None:  # the answer to its create was lost: that may have failed

@@ -95,7 +95,7 @@ def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) ->
 
 
 def may_bill(services: VmServices, attempt: Attempt) -> bool:
-    """Whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
+    """Check whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
     because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
     asked_at = services.clock.now()
@@ -179,7 +179,7 @@ def _wait_until_gone(
 
 
 def _wait_for_operation(services: VmServices, provider: VmProvider, operation: str, ref: VmRef) -> None:
-    """Until the create has ended, well or not: before that, absence proves nothing."""
+    """Wait until the create has ended, well or not: before that, absence proves nothing."""
 
     def ended() -> bool | None:
         with suppress(OrchestratorError):
@@ -195,7 +195,7 @@ def _wait_for_operation(services: VmServices, provider: VmProvider, operation: s
 
 
 def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
-    """Whether the VM exists; None: nobody knows now."""
+    """Check whether the VM exists; None: nobody knows now."""
     try:
         provider.get(ref)
     except NotFound:
@@ -206,7 +206,7 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
 
 
 def _charged_late(services: VmServices, attempt: Attempt) -> Changes:
-    """What a VM cost at most that came when its attempt was settled, and is gone now."""
+    """Charge a VM that came after its attempt was settled, and is deleted now, at most for what it cost."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     usd = max(attempt.vm_cost_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
     what = f"{attempt.vm} came after its attempt was settled at ${attempt.vm_cost_usd}: it has cost ${usd} at most"
@@ -224,7 +224,7 @@ def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
 
 
 def is_gone(provider: VmProvider, ref: VmRef) -> bool:
-    """Whether the VM is absent by name and from a list that has its zone, at one look that asks for nothing.
+    """Check whether the VM is absent by name and from a list that has its zone, at one look that asks for nothing.
 
     Raises an error when not everything could be seen.
     """
@@ -293,7 +293,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[Vm], None]) ->
 
 
 def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes:
-    """What the VM cost, and what was used besides, at the prices that were reserved."""
+    """Make the fields that settle an attempt, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]
     used = side_usage(run, attempt, now, sum(log.stat().st_size for log in logs if log.exists()))

@@ -145,12 +145,12 @@ class _Follower:
         return None
 
     def _is_turn(self) -> bool:
-        """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
+        """Check whether to look at the run over SSH now: at each poll, or, of many runs, in turns."""
         services = self._ctx.services
         return not services.shared.crowd.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
-        """Until the next poll, what one list tells of all runs: the trainers' end. Raises what ends the run."""
+        """Wait until the next poll; get the trainers' end from one list of all runs. Raises what ends the run."""
         ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         listed = objects_of_runs(ctx, LIST_POLLS * ctx.services.pace.poll_s)
         for link in self._links if listed else ():
@@ -189,7 +189,7 @@ class _Follower:
         return None
 
     def _pause(self) -> None:
-        """Until the next look, or the next poll where that comes before."""
+        """Wait until the next look, or the next poll where that comes before."""
         ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         now_s = ctx.services.clock.monotonic()
         self._turn_at = crowd.next_turn(now_s, ctx.watch_s)
@@ -227,7 +227,7 @@ class _Follower:
             self._first_ended_at = -inf  # nothing of the others is to be waited for
 
     def _end(self) -> RunnerStatus | None:
-        """How the trainers ended: as the one that failed first; or as the first worker's, once all have ended well.
+        """Get the trainers' end: of the one that failed first, or the first worker's, once all have ended well.
 
         A worker that says nothing more is not waited for long: the record is the first one's.
         """
@@ -245,7 +245,7 @@ class _Follower:
         return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:
-        """Whether it is time for another look into the bucket."""
+        """Check whether it is time for another look into the bucket."""
         now = self._ctx.services.clock.monotonic()
         if now - self._looked_at < BUCKET_POLL_S:
             return False

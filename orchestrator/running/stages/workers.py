@@ -36,7 +36,7 @@ class VmSession:
         most_bytes: int = ANSWER_BYTES,
         stop: threading.Event | None = None,
     ) -> CommandResult:
-        """As the port; `stop` is the run's, unless that is set already: what is asked then is part of stopping."""
+        """Run as the port says; `stop` is the run's, unless that is set already: then this is part of stopping."""
         ends = stop or (None if self.ctx.stop.is_set() else self.ctx.stop)
         try:
             return self.shell.run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=ends)
@@ -50,11 +50,11 @@ class VmSession:
             ) from cause
 
     def put(self, source: Path, target: str) -> None:
-        """As the port."""
+        """Send a file, as the port says."""
         self.shell.put(source, target)
 
     def close(self) -> None:
-        """As the port."""
+        """Close the session."""
         self.shell.close()
 
     def _count(self, sent_bytes: int) -> None:
