@@ -71,7 +71,7 @@ def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
 
 
 def _state(there: Sequence[Vm], wanted: int) -> tuple[VmState, str]:
-    # An unknown state must not hide that another instance is gone.
+    # An unknown state must not hide that another instance is deleted.
     for state in (*_LOST, VmState.UNKNOWN) if len(there) == wanted else _LOST:
         for each in there:
             if each.state is state:

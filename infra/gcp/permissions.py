@@ -10,12 +10,12 @@ create, list and delete alone (cloud.google.com/storage/docs/access-control/iam-
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from orchestrator.domain.accelerators import Service
+from orchestrator.domain.dataclass_json import from_values
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Need:
     on_bucket: bool = False
 
 
-def _needs(names: Sequence[str], **alike: Any) -> Iterator[Need]:
-    return (Need(name, **alike) for name in names)
-
-
 _LISTED: dict[str, Any] = json.loads((files(__package__) / "permissions.json").read_text("utf-8"))
-APIS = tuple(Need(**one) for one in _LISTED["apis"])
-PERMISSIONS = tuple(need for group in _LISTED["permissions"] for need in _needs(**group))
+APIS = tuple(from_values(Need, one) for one in _LISTED["apis"])
+PERMISSIONS = tuple(
+    from_values(Need, {"name": name, **{key: one for key, one in group.items() if key != "names"}})
+    for group in _LISTED["permissions"]
+    for name in group["names"]
+)
 ACT_AS = Need("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
 LOOKS = tuple(_LISTED["looks"])

@@ -27,7 +27,7 @@ _STATES = {
     "DELETING": VmState.DELETING,
 }  # fmt: skip
 _NOT_BILLED = frozenset({"PREEMPTED", "TERMINATED"})
-"""What Google has taken back. Of a node that somebody has stopped no page was found that says so."""
+"""Preempted nodes. Of a node that somebody has stopped no page was found that says so."""
 
 
 class TpuNodes:

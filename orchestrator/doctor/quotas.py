@@ -43,7 +43,7 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
     skipped = [text for one in found for text in _without(one, items[one.accelerator], known)]
     if skipped:
         fact = f"enough for one run on {names}{where}, but not everywhere: {'; '.join(skipped)}"
-        return [Finding("quotas", Verdict.WARN, fact, "a launch goes on to the next zone there")]
+        return [Finding("quotas", Verdict.WARN, fact, "a launch tries the next zone there")]
     return [Finding("quotas", Verdict.PASS, f"enough for one run on {names}{where}")]
 
 

@@ -280,7 +280,7 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `outlived_at` is when its VM was last seen alive after its slowest kill switch should have deleted it (None: never).
+    `outlived_at`: when its VM was last seen running after its slowest kill switch should have deleted it (None: never).
     `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
     spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
     When it is settled, `vm_cost_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
@@ -335,8 +335,8 @@ class Attempt:
 
         From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same.
         No VM outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was
-        proven before its create, an instance's limit is part of it. One that was seen alive later did, and costs until
-        it is proven deleted.
+        proven before its create, an instance's limit is part of it. One that was seen running later costs until it is
+        proven deleted.
         """
         if self.state is AttemptState.SETTLED:
             return self.total_usd

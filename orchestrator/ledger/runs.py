@@ -101,7 +101,7 @@ class RunTable(GrowingDatabase):
         return [self.read(Attempt, row[0]) for row in self.select(query + order, parameters)]
 
     def outlived(self, *, unsettled: bool = False) -> list[Attempt]:
-        """Attempts whose VM was seen alive when its kill switches should have deleted it, in order."""
+        """Attempts whose VM was seen running when its kill switches should have deleted it, in order."""
         query = 'SELECT body FROM attempts WHERE instr(body, \'"outlived_at": "\')'
         query += " AND state != 'settled'" if unsettled else ""
         return [self.read(Attempt, row[0]) for row in self.select(query + " ORDER BY +run, number")]

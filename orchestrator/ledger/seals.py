@@ -105,7 +105,7 @@ def unwatch(db: sqlite3.Connection) -> None:
 
 
 def sealed_version(db: sqlite3.Connection) -> str | None:
-    """The schema version that was sealed: its row may be gone or changed. None: of none, or of an older version."""
+    """The schema version that was sealed: its row may be missing or changed. None: of none, or of an older version."""
     found = db.execute("SELECT copy, checksum FROM seals WHERE tab = 'meta' AND key = 'schema_version'").fetchone()
     return str(json.loads(found[0])[1]) if found and _checksum(found[0]) == found[1] else None
 

@@ -155,7 +155,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
 
 
 def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
-    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays reserved."""
+    """Attempts whose VM must be deleted by now and of which nobody has proven it: their money stays reserved."""
     return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deleted_by < now]
 
 

@@ -1,4 +1,4 @@
-"""Deletes what is billed, proves it gone, and reports what could not be proven."""
+"""Deletes what is billed, proves it deleted, and reports what could not be proven."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class TeardownReport:
     deleted_buckets: list[str] = field(default_factory=list)
     of_others: list[str] = field(default_factory=list)
     """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
-    that was lost. Those that ought to be gone by now are in `unproven` besides."""
+    that was lost. Those that should be deleted by now are in `unproven` besides."""
     outlived: list[Attempt] = field(default_factory=list)
-    """Those whose VM was seen alive after its kill switches should have deleted it."""
+    """Those whose VM was seen running after its kill switches should have deleted it."""
 
 
 def unfinished(services: VmServices) -> list[Run]:
@@ -244,7 +244,7 @@ class Cleanup:
         return listing.found
 
     def _note_outlived(self, running: Set[str], asked_at: datetime) -> None:
-        """A VM that is deleted here may be gone before its attempt is ended."""
+        """A VM that is deleted here may be deleted before its attempt is ended."""
         with suppress(OrchestratorError):
             for attempt in self._services.ledger.attempts(unsettled=True):
                 if attempt.vm in running:

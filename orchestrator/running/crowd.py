@@ -57,7 +57,7 @@ class Crowd:
             return now_s + pause_s
 
     def early_turn(self, now_s: float) -> float:
-        """Get an early turn for a run that seems in trouble: beside the others' turns, and no faster than they."""
+        """Get an early turn for a run that may have failed: beside the others' turns, and no faster than they."""
         with self._lock:
             self._last_early_turn = max(self._last_early_turn + LOOK_SPACING_S, now_s)
             return self._last_early_turn

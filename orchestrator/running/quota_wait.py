@@ -60,7 +60,7 @@ def _others(ctx: RunContext) -> list[Attempt]:
 
 
 def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
-    """Those whose VM has gone since then."""
+    """Those whose VM was deleted since then."""
     attempts = ctx.services.ledger.attempts()
     return _of_kind(ctx, [one for one in attempts if one.seen_at and one.gone_at and one.gone_at >= since])
 

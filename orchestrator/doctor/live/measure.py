@@ -39,7 +39,7 @@ class Timed:
 
     `unlisted_at`: the latest look at a complete list that lacked the new VM. Seconds count from when it was asked for,
     `present_s` and `gone_s` of the VM left alone from its deadline: the latest look that saw it, and the first that
-    proved it gone.
+    proved it deleted.
     """
 
     ssh_at: datetime | None = None

@@ -114,7 +114,7 @@ class Link:
     def may_upload(self) -> bool | None:
         """Check whether results that are not in the bucket may still come there; None when nobody can be asked now.
 
-        They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
+        They cannot where the trainer was never started, its runner was killed before it ended, or the VM is deleted. A
         runner that was killed later is started again: it only uploads.
         """
         if not self._may_ask():

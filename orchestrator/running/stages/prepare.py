@@ -143,7 +143,7 @@ def upload_shards(
 
 
 def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:
-    """The prepared data set on this machine. Raises BadArtifact when it is gone or damaged."""
+    """The prepared data set on this machine. Raises BadArtifact when it is missing or damaged."""
     path = folder / MANIFEST_NAME
     try:
         return (parse_files_manifest if spec.script else parse_manifest)(path.read_bytes(), path)

@@ -1,4 +1,4 @@
-"""Delete the VM and prove it gone: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
+"""Delete the VM and prove it deleted: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def ask_to_go(services: VmServices, attempt: Attempt) -> None:
 
 
 def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
-    """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
+    """Record that the VM was running at `asked_at`, if its kill switches should have deleted it before.
 
     From then on it is charged until it is proven deleted, and nothing new is rented. Raises nothing.
     """
@@ -95,7 +95,7 @@ def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) ->
 
 
 def may_bill(services: VmServices, attempt: Attempt) -> bool:
-    """Check whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
+    """Check whether its VM may still be billed. Once it should be deleted, a look records one that runs,
     because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
     asked_at = services.clock.now()
@@ -108,7 +108,7 @@ def may_bill(services: VmServices, attempt: Attempt) -> bool:
 
 
 def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
-    """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
+    """Delete the attempt's VM, prove it deleted, disarm its switches; returns the fields that settle it in the ledger.
 
     None are left to change when another process has settled it, but what it cost if its VM came all the same.
 

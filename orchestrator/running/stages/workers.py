@@ -67,7 +67,7 @@ class VmSession:
 def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
     """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots.
 
-    `timeout_s` 0 tries once. Raises Unavailable when it takes longer, VmLost when the VM is gone.
+    `timeout_s` 0 tries once. Raises Unavailable when it takes longer, VmLost when the VM is deleted.
     """
     services = ctx.services
     waits = timeout_s != 0.0  # one try is also for a run that is to stop
