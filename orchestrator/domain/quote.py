@@ -180,26 +180,23 @@ def make_attempt(
     )
 
 
-def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
-    """Usage besides the VM of an attempt whose VM is deleted at `now`. `log_bytes` were followed over SSH."""
+def side_cost_usd(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Decimal:
+    """Cost of all besides the VM of an attempt whose VM is deleted at `now`. `log_bytes` were followed over SSH."""
     if attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):  # no VM, but its switches may have stood
-        return Usage(job_days=job_days(run, attempt, now))
-    began = attempt.billed_from or now
-    lived_s = (attempt.billed_until(now) - began).total_seconds()
-    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, job_days(run, attempt, now))
+        used = Usage(job_days=_job_days(run, attempt, now))
+    else:
+        lived_s = (attempt.billed_until(now) - (attempt.billed_from or now)).total_seconds()
+        used = usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, _job_days(run, attempt, now))
+    return total_usd(side_lines(attempt.side_rates, used))
 
 
-def job_days(run: Run, attempt: Attempt, now: datetime) -> int:
+def _job_days(run: Run, attempt: Attempt, now: datetime) -> int:
     """Count the calendar days for which its scheduler jobs are billed: in UTC or Pacific time."""
-    if attempt.armed_from is None:
+    if (began := attempt.armed_from) is None:
         return 0
-    return _days_touched(attempt.armed_from, now) * scheduler_jobs(run.spec.accelerator)
-
-
-def _days_touched(began: datetime, ended: datetime) -> int:
-    ended += timedelta(minutes=10)
-    zones = [timedelta(hours=hours) for hours in (0, -7, -8)]
-    return max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
+    ended, zones = now + timedelta(minutes=10), [timedelta(hours=hours) for hours in (0, -7, -8)]
+    days = max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
+    return days * scheduler_jobs(run.spec.accelerator)
 
 
 def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:

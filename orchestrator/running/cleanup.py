@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.domain.cost import Usage, side_cost_usd
+from orchestrator.domain.cost import Usage, side_lines, total_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
@@ -188,7 +188,7 @@ class Cleanup:
         if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
             return {}
         left = Usage(job_days=JOB_DAYS * scheduler_jobs(run.spec.accelerator))
-        return {"side_cost_usd": side_cost_usd(attempt.side_rates, left)}
+        return {"side_cost_usd": total_usd(side_lines(attempt.side_rates, left))}
 
     def stop_again(self, runs: Sequence[Run]) -> None:
         """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""
@@ -201,8 +201,8 @@ class Cleanup:
     def delete_leaked(self) -> None:
         """Delete what is of this ledger and of no unfinished run."""
         leaked: list[tuple[VmProvider, Billable]] = []
-        for api, provider in self._services.vms.items():
-            found = self._look(api)
+        for key, provider in self._services.vms.items():
+            found = self._look(key)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
                 mine = is_own(self._services, item)
@@ -228,14 +228,14 @@ class Cleanup:
     def delete_all(self) -> None:
         """Everything of ours in every zone; then, as the proof, another look at everything."""
         vms = self._services.vms
-        self._delete([(provider, item) for api, provider in vms.items() for item in self._look(api)])
-        for api in vms:
-            self._not_proven(map(str, self._look(api)))
+        self._delete([(provider, item) for key, provider in vms.items() for item in self._look(key)])
+        for key in vms:
+            self._not_proven(map(str, self._look(key)))
 
-    def _look(self, api: str) -> Sequence[Billable]:
+    def _look(self, provider_key: str) -> Sequence[Billable]:
         asked_at = self._services.clock.now()
         try:
-            listing = list_service(self._services, api)
+            listing = list_service(self._services, provider_key)
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("resources", cause))
             return ()

@@ -25,20 +25,20 @@ def unseen(zone: str) -> str:
     return f"anything in {zone}, which did not answer"
 
 
-def list_service(services: VmServices, api: str) -> Listing:
+def list_service(services: VmServices, provider_key: str) -> Listing:
     """Everything of ours in one service. Where its API is off and no attempt is open, nothing of it can be there."""
     try:
-        return services.vms[api].list_billable()
+        return services.vms[provider_key].list_billable()
     except ApiDisabled:
         # A settled one was proven deleted when that could be looked at, or never created.
-        if any(attempt.provider_key == api for attempt in services.ledger.attempts(unsettled=True)):
+        if any(attempt.provider_key == provider_key for attempt in services.ledger.attempts(unsettled=True)):
             raise
         return Listing((), ())
 
 
 def list_all(services: VmServices) -> Listing:
     """Everything of ours that may bill now, the zones that could not be seen, and what of others uses quota."""
-    looks = [list_service(services, api) for api in services.vms]
+    looks = [list_service(services, key) for key in services.vms]
     return Listing(
         found=tuple(item for look in looks for item in look.found),
         unreachable=tuple(zone for look in looks for zone in look.unreachable),

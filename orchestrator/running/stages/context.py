@@ -140,26 +140,20 @@ class RunContext:
 
     def show(self, detail: str, **more: Any) -> None:
         """Report progress. A closed terminal or a dead pipe is no reason to end a run."""
-        run = self.read_run()
+        run, now = self.read_run(), self.now()
         with suppress(Exception):  # nosemgrep: swallowed-error
-            self._report(run, detail, more)
-
-    def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:
-        self.report(
-            Progress(
-                run=run.id,
-                accelerator=run.spec.accelerator.name,
-                stage=run.stage,
-                state=run.state,
-                detail=detail,
-                zone=self.read_attempt().zone if run.attempt else "",
-                usd=self.cost_usd(),
-                is_bound=run.attempt > 0 and self.read_attempt().rate.is_upper_bound,
-                **{"epochs": run.spec.epochs, **more},
+            attempts = {attempt.number: attempt for attempt in self.services.ledger.attempts(run.id)}
+            current = attempts.get(run.attempt)
+            self.report(
+                Progress(
+                    run=run.id,
+                    accelerator=run.spec.accelerator.name,
+                    stage=run.stage,
+                    state=run.state,
+                    detail=detail,
+                    zone=current.zone if current else "",
+                    usd=sum((attempt.cost_so_far(now) for attempt in attempts.values()), ZERO),
+                    is_bound=current is not None and current.rate.is_upper_bound,
+                    **{"epochs": run.spec.epochs, **more},
+                )
             )
-        )
-
-    def cost_usd(self) -> Decimal:
-        """Sum up the cost of the run's VMs up to now."""
-        attempts = self.services.ledger.attempts(self.run_id)
-        return sum((attempt.cost_so_far(self.now()) for attempt in attempts), ZERO)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.cost import side_cost_usd
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.quote import side_usage
+from orchestrator.domain.quote import side_cost_usd
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.events import Note
@@ -296,10 +295,10 @@ def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes
     """Make the fields that settle an attempt, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]
-    used = side_usage(run, attempt, now, sum(log.stat().st_size for log in logs if log.exists()))
+    log_bytes = sum(log.stat().st_size for log in logs if log.exists())
     return {
         "state": AttemptState.SETTLED,
         "gone_at": now,
         "vm_cost_usd": vm_usd,
-        "side_cost_usd": side_cost_usd(attempt.side_rates, used),
+        "side_cost_usd": side_cost_usd(run, attempt, now, log_bytes),
     }
