@@ -238,8 +238,11 @@ class GoogleAccount:
         return {name: smaller_limits(shown.get(name, {}), shown.get(twin, {})) for name, twin in twins.items()}
 
     def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
-        """Which of the permissions there are. Google refuses the whole question for one name that it does not know or
-        that a project does not take: then both halves are asked, down to that name, of which nothing is known."""
+        """Ask which of the permissions are granted.
+
+        Google refuses the whole question for one name that it does not know or that a project does not take: then both
+        halves are asked, down to that name, of which nothing is known.
+        """
         try:
             with translated("check the permissions"):
                 wanted = {"resource": self._project, "permissions": names}

@@ -153,7 +153,7 @@ def _of_chips(one: Any, zone: str) -> TpuReservation:
 
 
 def _of_tpu_api(one: tpu_v2alpha1.Reservation, zone: str) -> TpuReservation:
-    """Which words `resource_type` may be, no page says, so it is shown and nothing more."""
+    """Read a reservation of the TPU API. No page lists the words of `resource_type`: it is only shown."""
     own = one.standard
     return TpuReservation(
         zone=zone,

@@ -1,4 +1,4 @@
-"""What an answer about the account means for a launch: one pure function a check, facts in, findings out."""
+"""Checks of the account for a launch: one pure function a check, facts in, findings out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def credentials(identity: str, _known: Known) -> list[Finding]:
 
 
 def project(found: ProjectFacts, known: Known) -> list[Finding]:
-    """It is there and not about to be deleted."""
+    """Check that the project is there and not about to be deleted."""
     if found.active:
         return [Finding("project", PASS, f"{found.name} is active")]
     step = f"`gcloud projects undelete {known.project}`, or use another project"
@@ -190,7 +190,7 @@ def _create_budget(usd: str, project: str) -> str:
 
 
 def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
-    """In the VMs' regions, private, without soft delete. A launch corrects the settings of its bucket."""
+    """Check that buckets are in the VMs' regions, private, without soft delete. A launch corrects its own."""
     findings = []
     for one in found:
         wrong = []
@@ -210,7 +210,7 @@ def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
 
 
 def idle_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
-    """What bills although nothing uses it. `teardown --all` deletes ours; what is not ours is only listed."""
+    """List what bills although nothing uses it. `teardown --all` deletes ours; what is not ours is only listed."""
     check, findings = "idle costs", []
     ours = [one for one in found if one.is_ours]
     if ours:
@@ -271,7 +271,7 @@ def clock(skew_s: float, _known: Known) -> list[Finding]:
 
 
 def prices(_: None, known: Known) -> list[Finding]:
-    """How old is the price list that caps are computed from?"""
+    """Check the age of the price list that caps are computed from."""
     rates = [
         known.prices.rate(item, zone, item.usual_terms) for item in known.accelerators for zone in known.zones_of(item)
     ]

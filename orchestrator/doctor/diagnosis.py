@@ -59,7 +59,7 @@ NO_NOTIFICATIONS = Notifications()
 
 @dataclass(frozen=True)
 class Known:
-    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog.
+    """Facts of this machine. `named`: the user chose the accelerators; else all of the catalog.
 
     `terms` None: the usual ones of each accelerator.
     """
@@ -98,7 +98,7 @@ class Known:
         return self.terms or Provisioning.ON_DEMAND
 
     def zones_of(self, item: Accelerator) -> list[str]:
-        """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
+        """List the zones where launch would look: the configured ones that offer it, else all, cheapest first."""
         offered = self.prices.zones(item, self.terms_of(item))
         return [zone for zone in self.zones if zone in offered] or offered
 

@@ -1,4 +1,4 @@
-"""What `launch` asks of the account before it rents: those of doctor's checks that would end it later, at a price."""
+"""Checks before `launch` rents: those of doctor's that would end it later, at a price."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSALS: Mapping[str, _Refusal] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found, in the order of `doctor`. `ignored`: the user launches whatever it says.
+    """Findings in the order of `doctor`. `ignored`: the user launches whatever they say.
 
     A FAIL can be wrong: permissions are asked of the project, and one that is granted under a condition, or on a
     single bucket or account, is not seen there. What money depends on is checked again when it is used.
@@ -119,7 +119,7 @@ class QuotasAskedOnce:
         return said
 
     def check(self, _account: Account, known: Known) -> Sequence[Quota]:
-        """As doctor's check asks."""
+        """Ask as doctor's check does."""
         return self(known.accelerators, known.quota_terms)
 
 

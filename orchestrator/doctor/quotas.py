@@ -1,4 +1,4 @@
-"""Where accelerators can be rented: by quota, which is no promise of capacity, and by what the zones have."""
+"""Zones where accelerators can be rented: by quota, which is no promise of capacity, and by their types."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
 
 
 def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
-    """What is too little in a zone that was asked for."""
+    """List what is too little in a zone that was asked for."""
     fit = zones_with_quota(one, item, known)
     for zone in known.zones_of(item) if known.zones else ():
         limit = _limit(one, zone)
@@ -132,7 +132,7 @@ def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class Search:
-    """How far the zones of an accelerator were asked: the first that has it, "" for none, and those before it.
+    """The zones of an accelerator that were asked: the first that has it, "" for none, and those before it.
 
     `lacking`: what the zones said that do not have it, one sentence each. `unknown`: why nobody could say.
     """

@@ -36,7 +36,7 @@ class Provisioning(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What stands behind an accelerator's name where both are shown; nothing on the usual terms."""
+        """Text after an accelerator's name where both are shown; nothing on the usual terms."""
         return "" if self is Provisioning.ON_DEMAND else f" {self}"
 
 

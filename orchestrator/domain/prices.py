@@ -154,9 +154,7 @@ class PriceBook:
         return [zone for *_, zone in sorted(priced)]
 
     def turn(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> tuple[bool, Decimal]:
-        """What zones are sorted by: those that Google's pages name before others, the cheapest first. Raises as
-        `rate`.
-        """
+        """Get the sort key of a zone: those that Google's pages name first, the cheapest first. Raises as `rate`."""
         documented = accelerator.hardware.documented_zones if accelerator.hardware else ()
         return zone not in documented, self.rate(accelerator, zone, terms).usd_per_hour
 

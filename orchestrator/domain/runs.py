@@ -63,7 +63,7 @@ class Engine(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What stands behind an accelerator's name where both are shown; nothing for the usual one."""
+        """Text after an accelerator's name where both are shown; nothing for the usual one."""
         return "" if self is Engine.TENSORFLOW else f" {self}"
 
 

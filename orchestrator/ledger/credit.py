@@ -31,8 +31,9 @@ class Credit:
 
 @dataclass(frozen=True, kw_only=True)
 class Freeze:
-    """Why nothing new is rented until somebody acknowledges it: more was billed than this ledger counts, something else
-    than this program has changed the ledger, it is an older copy, or a copy of one that is at home elsewhere.
+    """The reason why nothing new is rented until somebody acknowledges it.
+
+    More was billed than this ledger counts, something else has changed it, or it is an older copy, or a copy.
     """
 
     at: datetime

@@ -110,14 +110,12 @@ def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
 
 
 def committed_usd(attempt: Attempt, now: datetime) -> Decimal:
-    """What an open attempt takes of the credit: its reservation, or its cost so far if that is more (its VM outlived
-    its kill switches).
-    """
+    """An open attempt's share of the credit: its reservation, or its cost where its VM outlived its kill switches."""
     return max(attempt.reserved_usd, attempt.cost_so_far(now))
 
 
 def outlived_sentence(attempt: Attempt, now: datetime) -> str:
-    """What a VM that outlived its kill switches has cost: a reservation is to exclude that, so it is never hidden."""
+    """Describe the cost of a VM that outlived its kill switches: a reservation is to exclude that."""
     due = f"its kill switches should have deleted it by {attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
     end = f"proven deleted at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN deleted"
     cost = f"cost {usd(attempt.cost_so_far(now))}, reserved {usd(attempt.reserved_usd)}"
@@ -171,7 +169,7 @@ def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> dat
 
 
 def _end_of(day: date) -> datetime:
-    """When a credit ends whose last day this is: at midnight UTC, which in Google's time zone, Pacific, is earlier."""
+    """Get the end of a credit's last day: at midnight UTC, which is earlier than in Google's time zone, Pacific."""
     return datetime.combine(day, time(), timezone.utc) + timedelta(days=1)
 
 

@@ -213,7 +213,7 @@ class Cleanup:
         self._delete(leaked)
 
     def _leave(self, item: Billable) -> None:
-        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed.
+        """Leave it to its own ledger and its kill switches; once those should have deleted it, report it.
 
         So it is at once where this is a copy of that ledger: it may be all that is left of it.
         """
@@ -289,7 +289,7 @@ class Cleanup:
                 self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
 
     def _standing(self, switch: KillSwitch) -> Iterator[StandingSwitch]:
-        """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
+        """List the switches of this kind. An account that may not look, and never rented what it is for, has none."""
         try:
             yield from switch.standing()
         except AccountError:

@@ -78,8 +78,9 @@ def _may_fill(other: Attempt, full: Sequence[str]) -> bool:
 
 
 def _latest_end(ctx: RunContext) -> datetime:
-    """By when the VMs of this kind that others use now must have been deleted, and one that is created now for any run
-    that waits; and some more. It is one answer for all who wait, whatever their own hours are.
+    """Get the time by which all VMs of this kind, and one created now for any run that waits, must be deleted.
+
+    It is one answer for all who wait, whatever their own hours are.
     """
     ledger, slack = ctx.services.ledger, timedelta(seconds=KILL_SLACK_S)
     reserved = [one for one in ledger.attempts(unsettled=True) if one.state is AttemptState.RESERVED]

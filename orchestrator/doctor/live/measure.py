@@ -35,7 +35,7 @@ from orchestrator.running.stages.workers import open_shell
 
 @dataclass
 class Timed:
-    """What was measured of one accelerator, beside what the ledger says; None where that was not reached.
+    """Measurements of one accelerator, beside the ledger's; None where that was not reached.
 
     `unlisted_at`: the latest look at a complete list that lacked the new VM. Seconds count from when it was asked for,
     `present_s` and `gone_s` of the VM left alone from its deadline: the latest look that saw it, and the first that
@@ -120,7 +120,7 @@ class _Used:
             provision(ctx)
 
     def prepare(self, ctx: RunContext) -> None:
-        """As always, after a connection that tells boot, host key and clock."""
+        """Prepare as always, after a connection that tells boot, host key and clock."""
         timed = self._timed
         worker = live_vm(ctx).workers[0]
         with closing(open_shell(ctx, worker)) as shell:
@@ -227,6 +227,6 @@ class _LeftAlone:
 
 
 def _fingerprint(base64_key: str) -> str:
-    """As `ssh-keygen -l` writes it."""
+    """Format a key as `ssh-keygen -l` does."""
     digest = hashlib.sha256(base64.b64decode(base64_key)).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

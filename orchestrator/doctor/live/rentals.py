@@ -1,4 +1,4 @@
-"""What the live check rents: a VM without accelerator, and two small ones of each, trained on or left alone."""
+"""Rentals of the live check: a VM without accelerator, and two small ones of each, trained on or left alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.planning.request import LaunchRequest
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for: the most that all VMs together may cost, and what trains on them."""
+    """The request: the most that all VMs together may cost, and what trains on them."""
 
     max_usd: Decimal
     engine: Engine = Engine.TENSORFLOW
