@@ -16,8 +16,6 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunSpec
 
-SWITCHES_NEEDED = 2
-"""So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
 WORKER_RESULTS_BYTES = 8 * 2**20
@@ -87,11 +85,6 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
         egress_bytes=fetched_bytes + workers * (2**20 + 2048 * seconds),
         job_days=job_days,
     )
-
-
-def switches_needed(item: Accelerator) -> int:
-    """Number of kill switches that must be proven: none where nothing is rented."""
-    return SWITCHES_NEEDED if item.is_rented else 0
 
 
 def scheduler_jobs(item: Accelerator) -> int:
@@ -197,14 +190,3 @@ def _job_days(run: Run, attempt: Attempt, now: datetime) -> int:
     ended, zones = now + timedelta(minutes=10), [timedelta(hours=hours) for hours in (0, -7, -8)]
     days = max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
     return days * scheduler_jobs(run.spec.accelerator)
-
-
-def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:
-    """The labels of everything that belongs to the attempt."""
-    return names.labels(
-        experiment=run.experiment,
-        run=run.id,
-        attempt=attempt.number,
-        deadline=attempt.deadline,
-        vm_nonce=attempt.nonce,
-    )

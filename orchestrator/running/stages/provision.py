@@ -10,8 +10,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from orchestrator.domain.money import usd
-from orchestrator.domain.names import request_id
-from orchestrator.domain.quote import attempt_labels, queued_until, switches_needed
+from orchestrator.domain.names import labels, request_id
+from orchestrator.domain.quote import queued_until
 from orchestrator.domain.runs import KILL_SLACK_S, AttemptState
 from orchestrator.errors import (
     AccountError,
@@ -36,6 +36,8 @@ from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.stopping import check_stop, sleep
 
+SWITCHES_NEEDED = 2
+"""So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 CREATE_TRIES = 2
 CREATE_WITHIN_S = 180.0
 """After the switches were armed, which takes up to their own `arm_timeout_s` after the deadline was set.
@@ -75,7 +77,13 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
         ref=ctx.ref(),
         accelerator=ctx.accelerator,
         provisioning=run.spec.provisioning,
-        labels=attempt_labels(run, attempt),
+        labels=labels(
+            experiment=run.experiment,
+            run=run.id,
+            attempt=attempt.number,
+            deadline=attempt.deadline,
+            vm_nonce=attempt.nonce,
+        ),
         request_id=request_id(attempt.vm),
         queued_until=queued_until(run, attempt),
         image=image,
@@ -86,7 +94,7 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
 
 def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
     switches = ctx.services.switches_for(ctx.spec)
-    if len(switches) < switches_needed(ctx.accelerator):
+    if ctx.accelerator.is_rented and len(switches) < SWITCHES_NEEDED:
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
     spec = _spec(ctx, image)

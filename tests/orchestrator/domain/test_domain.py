@@ -13,9 +13,8 @@ from orchestrator.domain.accelerators import Provisioning, accelerator, accelera
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.domain.money import Rate, cents_up, usd
-from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
-from orchestrator.domain.quote import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, quote_for, usage
+from orchestrator.domain.quote import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, usage
 from orchestrator.errors import UnknownPrice, UsageError
 from tests.fakes.world import World
 
@@ -184,15 +183,8 @@ def test_names_tell_attempts_and_zones_apart() -> None:
 
 def test_labels_take_what_labels_take(world: World) -> None:
     """Run, attempt, deadline and nonce are on everything; a wrong character is an error here, not at Google."""
-    [run] = world.admit()
-    made = attempt_labels(
-        run,
-        make_attempt(
-            run, 1, quote_for(run.spec, Place("us-central1-a"), catalog_prices()), world.clock.now(), "ledger"
-        ),
-    )
-    assert made["oc-managed"] == "1"
-    assert made["oc-run"] == run.id
+    made = names.labels(experiment="e", run="r", attempt=1, deadline=world.clock.now(), vm_nonce="n")
+    assert (made["oc-managed"], made["oc-run"], made["oc-attempt"]) == ("1", "r", "1")
     with pytest.raises(ValueError, match="oc-run"):
         names.labels(experiment="e", run="Ü", attempt=1, deadline=world.clock.now(), vm_nonce="n")
 

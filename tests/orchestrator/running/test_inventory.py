@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED
-from orchestrator.domain.quote import attempt_labels
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.inventory import idle_costs, remaining, unseen
@@ -22,7 +21,8 @@ def test_stopped_vm_is_an_idle_cost(world: World) -> None:
     [run] = world.admit()
     attempt = world.ledger.attempt(run.id, 1)
     ref = attempt.ref
-    world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, attempt_labels(run, attempt), "id"))
+    labels = {MANAGED: "1", "oc-run": run.id, "oc-nonce": attempt.nonce}
+    world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, labels, "id"))
     world.clock.advance(60)
     assert idle_costs(world.services) == []
     world.tpu.preempt(ref)
