@@ -71,7 +71,7 @@ def _run(run_id: str, experiment: str) -> Run:
 
 
 def _settled(attempt: Attempt) -> Attempt:
-    return replace(attempt, state=AttemptState.SETTLED, settled_usd=Decimal("0.123"), billed_from=DAY, gone_at=DAY)
+    return replace(attempt, state=AttemptState.SETTLED, vm_cost_usd=Decimal("0.123"), billed_from=DAY, gone_at=DAY)
 
 
 def measure(commands: Sequence[tuple[str, ...]], home: Path, repeats: int) -> list[tuple[float, float]]:

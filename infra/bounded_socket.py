@@ -19,17 +19,17 @@ class BoundedSocket(socket.socket):
         return made
 
     def allow(self, more_bytes: int) -> None:
-        """From now on so much may come, unless more than was allowed before has come already."""
+        """Allow so much from now on, unless more than was allowed before has come already."""
         if not self.is_over:
             self._most_bytes = self.received_bytes + more_bytes
 
     @property
     def is_over(self) -> bool:
-        """Whether more came than was allowed."""
+        """True if more came than was allowed."""
         return self.received_bytes > self._most_bytes
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """As its base; b"" once more than was allowed has come."""
+        """Receive as its base does; b"" once more than was allowed has come."""
         if self.is_over:
             return b""
         left = self._most_bytes - self.received_bytes

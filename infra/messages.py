@@ -39,7 +39,7 @@ class AppriseMessenger:
 
     @property
     def names(self) -> list[str]:
-        """What the services are called: Slack, JSON, .."""
+        """The services' names: Slack, JSON, .."""
         return [str(one.service_name) for one in self._services]
 
     def send(self, title: str, body: str, *, is_bad: bool = False) -> Sequence[str]:

@@ -114,7 +114,7 @@ def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> H
 
 
 def _waits_for_a_key(connection: fabric.Connection) -> bool:
-    """Whether the other side answers and is trusted, but accepts no key."""
+    """Check whether the other side answers and is trusted, but accepts no key."""
     transport = connection.client.get_transport()
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
@@ -215,7 +215,7 @@ class FabricShell:
             sftp.posix_rename(partial, target)
 
     def close(self) -> None:
-        """As the port says."""
+        """Close the session."""
         with contextlib.suppress(Exception):  # by the port's contract closing never raises; nosemgrep: swallowed-error
             self.connection.close()
         closed, self._closed = self._closed, None
@@ -306,7 +306,7 @@ def _connected(address: str, port: int, user: str, key: Path | None, pinned: Seq
 
 
 def _bounded_transport(connected: socket.socket, **named: Any) -> paramiko.Transport:
-    """What SSHClient.connect makes its connection of, where it compares the key of the host with those pinned."""
+    """Make SSHClient.connect's connection, whose host key is compared with those pinned."""
     return paramiko.Transport(BoundedSocket.of(connected, _CONNECT_BYTES), **named)  # nosemgrep: unpinned-host-key
 
 

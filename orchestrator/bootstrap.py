@@ -214,7 +214,7 @@ class CloudAvailability:
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         """Tell whether the zone has the accelerator; None while no local cloud runs. Raises CloudError."""
         providers = self._providers
-        return None if providers is None else providers[item.api].offers(item, zone)
+        return None if providers is None else providers[item.service].offers(item, zone)
 
     def reservations(self, name: str) -> Sequence[Reservation]:
         """List those of instances by that name. Raises CloudError."""
@@ -232,7 +232,7 @@ class CloudAvailability:
         if self.project.simulated and local_cloud(self.project, start=False) is None:
             return None
         clients = google_clients(self.project)
-        return {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
+        return {"tpu": TpuNodes(clients), "compute": GpuInstances(clients)}
 
 
 def price_source(project: Project) -> PriceSource:
@@ -267,7 +267,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from orchestrator.running.waiting import Pace
 
     clients, config = google_clients(project), project.config
-    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
+    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "compute": GpuInstances(clients)}
     clock = SystemClock(stop, clients.clock_skew_s)
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock, runs)
@@ -362,4 +362,4 @@ def vm_packages(engine: str) -> Mapping[str, str]:
 
 def _machines_in_use(project: Project) -> list[str]:
     """Your own machines on which something of this ledger is not proven deleted."""
-    return [one.api for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]
+    return [one.provider_key for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]

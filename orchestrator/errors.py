@@ -7,7 +7,8 @@ OrchestratorError
 ├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
 ├── NoZoneLeft            NoCapacity, QuotaExceeded and NotOffered are ZoneRefusals: another zone may do
 ├── StillBilling (6)
-├── RunFailed (1)         TrainingFailed, Preempted > VmDeleted, DeadlineReached, KillSwitchNotArmed, Stopped
+├── RunFailed (1)         TrainingFailed, DeadlineReached, KillSwitchNotArmed, Stopped,
+│                         VmLost > Preempted, VmDeleted, CreateInterrupted
 ├── UnexpectedError (1)
 ├── LedgerTrouble (1)
 └── CloudError (1)        NotFound, AlreadyExists, Unavailable > HostBusy, HostKeyRejected, RemoteCommandFailed,
@@ -259,15 +260,23 @@ class TrainingFailed(RunFailed):
     """The trainer ended with an error."""
 
 
-class Preempted(RunFailed):
-    """The cloud preempted the VM before the training was done."""
+class VmLost(RunFailed):
+    """A run has lost its VM before the training was done."""
 
     allows_replacement = True
     """Whether another VM may be rented for the run."""
 
 
-class VmDeleted(Preempted):
-    """A VM that the cloud does not preempt was deleted before the training was done: somebody wanted it gone."""
+class Preempted(VmLost):
+    """The cloud preempted a spot VM before the training was done."""
+
+
+class CreateInterrupted(VmLost):
+    """The create of a VM broke off, and there is none: it was refused, came too late, or its answer was lost."""
+
+
+class VmDeleted(VmLost):
+    """Somebody deleted a VM that the cloud does not preempt before the training was done."""
 
     allows_replacement = False
 

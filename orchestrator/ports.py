@@ -197,7 +197,7 @@ class StandingSwitch:
     """A kill switch that is an object of its own in the cloud: which one, for which VM, whose, until when."""
 
     switch: str
-    api: str
+    provider_key: str
     ref: VmRef
     nonce: str
     deadline: datetime

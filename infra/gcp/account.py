@@ -111,28 +111,28 @@ class GoogleAccount:
         return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
     def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[Quota, ...]:
-        apis = {item.api for item in items}
+        services = {item.service for item in items}
         names = {item.quota(terms) for item in items}
         limits = {
-            "tpu": self._tpu_limits(names) if "tpu" in apis else {},
-            "gpu": self._gpu_limits(names) if "gpu" in apis else {},
+            "tpu": self._tpu_limits(names) if "tpu" in services else {},
+            "compute": self._gpu_limits(names) if "compute" in services else {},
         }
         everywhere = self._gpus_everywhere() if any(item.device == "gpu" for item in items) else None
-        shared = limits["gpu"]
+        shared = limits["compute"]
         if not shared:
             with suppress(OrchestratorError):  # TPU nodes need no Compute Engine but for their addresses
                 shared = self._regional_limits()
         return tuple(
             Quota(
-                item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
-                everywhere if item.device == "gpu" else None,
+                item.name, item.quota(terms), _quota_needed(item),
+                _limits(item, item.quota(terms), limits[item.service]), everywhere if item.device == "gpu" else None,
                 tuple(Quota(item.name, name, n, shared[name]) for name, n in _shared_needs(item) if name in shared),
             )
             for item in items
         )  # fmt: skip
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
-        provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
+        provider = TpuNodes(self._clients) if item.service == "tpu" else GpuInstances(self._clients)
         provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
         provider.image(item, zone)
 
@@ -248,8 +248,11 @@ class GoogleAccount:
         return {name: smaller_limits(shown.get(name, {}), shown.get(twin, {})) for name, twin in twins.items()}
 
     def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
-        """Which of the permissions there are. Google refuses the whole question for one name that it does not know or
-        that a project does not take: then both halves are asked, down to that name, of which nothing is known."""
+        """Ask which of the permissions are granted.
+
+        Google refuses the whole question for one name that it does not know or that a project does not take: then both
+        halves are asked, down to that name, of which nothing is known.
+        """
         try:
             with translated("check the permissions"):
                 wanted = {"resource": self._project, "permissions": names}
@@ -266,7 +269,7 @@ class GoogleAccount:
             return self._clients.projects.get_iam_policy(resource=self._project, **self._clients.repeatable)
 
     def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
-        """What it may delete by its roles on the project; a folder's and an organization's are not seen from here."""
+        """Describe a service account by its roles on the project; those on its parents are not seen from here."""
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
@@ -295,19 +298,19 @@ class GoogleAccount:
         return None
 
     def _may_act_as(self, email: str) -> bool | None:
-        """Whether the caller may act as that service account; None when unknown."""
+        """Check whether the caller may act as that service account; None when unknown."""
         said = self._of_service_account(email, ":testIamPermissions", {"permissions": [ACT_AS.name]})
         return None if said is None else ACT_AS.name in said.get("permissions", [])
 
     def _is_usable(self, email: str) -> bool | None:
-        """Whether that service account exists and is enabled; None when unknown."""
+        """Check whether that service account exists and is enabled; None when unknown."""
         said = self._of_service_account(email)
         return None if said is None else bool(said) and not said.get("disabled", False)
 
     def _of_service_account(
         self, email: str, verb: str = "", body: dict[str, Any] | None = None
     ) -> Mapping[str, Any] | None:
-        """What IAM answers about it: nothing when it does not exist; None when unknown."""
+        """Ask IAM about it: {} when it does not exist; None when unknown."""
         try:
             with translated(f"read {email}"):
                 return self._clients.call(_IAM, f"/v1/projects/-/serviceAccounts/{email}{verb}", body)
@@ -340,14 +343,14 @@ def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, flo
 def _quota_needed(item: Accelerator) -> float:
     """How much of it one run takes: GPUs or chips of its instances, or the number in the TPU API's name of a TPU
     (cores, or chips for v5e and v6e)."""
-    return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
+    return float(item.chips if item.service == "compute" else item.name.rpartition("-")[2])
 
 
 def _shared_needs(item: Accelerator) -> Iterator[tuple[str, float]]:
     """(quota of a region, how much of it one run takes) of what any VM takes: an external address a host, also of TPU
     nodes, and of Compute Engine instances and disks; pd-balanced is SSD, as users met it (public notes of 2026)."""
     yield "IN_USE_ADDRESSES", item.workers
-    if item.api == "gpu":
+    if item.service == "compute":
         yield "INSTANCES", item.nodes
         if item.boot_disk in ("pd-balanced", "pd-ssd"):
             yield "SSD_TOTAL_GB", item.boot_disk_gib * item.nodes

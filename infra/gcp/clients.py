@@ -54,7 +54,7 @@ _CLOCK_RESOLUTION_S = 2.0
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where the services answer: each at its own host of Google's (`base_url` None), or all at one URL.
+    """Addresses of the services: each at its own host of Google's (`base_url` None), or all at one URL.
 
     `token_file` holds the access token of a local cloud; None: application default credentials.
     """
@@ -65,7 +65,7 @@ class Endpoints:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a local cloud: on this machine, where no proxy of the user's may come in between."""
+        """True if it is a local cloud: on this machine, where no proxy of the user's may come in between."""
         return self.token_file is not None
 
     @staticmethod
@@ -135,7 +135,7 @@ class GoogleClients:
 
     @property
     def retry(self) -> Retry:
-        """For calls that may be repeated: reads and deletes. Not for quota (429 with a reason), which does not pass."""
+        """The retry of reads and deletes. Not for quota (429 with a reason), which does not pass."""
         return Retry(
             predicate=if_exception_type(
                 api.ServiceUnavailable, api.InternalServerError, api.BadGateway, api.GatewayTimeout,
@@ -213,7 +213,7 @@ class GoogleClients:
         return said
 
     def identity(self) -> str:
-        """Whose credentials these are, after a token was got with them. Raises what google.auth raises."""
+        """Get whose credentials these are, after a token was got with them. Raises what google.auth raises."""
         from google.auth.transport.requests import Request
 
         found = self.credentials

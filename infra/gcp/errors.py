@@ -109,8 +109,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Doing:
-    """What was being done, for the sentence; where and with which accelerator, when that is what may be refused."""
+class Request:
+    """A request, for the sentence; its zone and accelerator, where these may be refused."""
 
     what: str
     zone: str = ""
@@ -123,11 +123,11 @@ class Doing:
 @contextmanager
 def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[None]:
     """Whatever Google's libraries raise inside comes out as an error of `orchestrator.errors`."""
-    doing = Doing(what, zone, accelerator)
+    request = Request(what, zone, accelerator)
     try:
         yield
     except api.GoogleAPICallError as cause:
-        raise translate(problem_of_call(cause), doing) from cause
+        raise translate(problem_of_call(cause), request) from cause
     except (auth.TransportError, requests.exceptions.RequestException, api.RetryError) as cause:
         raise Unavailable(f"{what}: no answer from the cloud ({type(cause).__name__})") from cause
     except auth.GoogleAuthError as cause:
@@ -142,7 +142,7 @@ def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[
 
 
 def _raised_by_api_core(error: Exception) -> bool:
-    """Whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
+    """Check whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
 
     In `{"error": "text"}`, as some proxies answer, it looks for `error.message`: that is an AttributeError.
     """
@@ -189,88 +189,88 @@ def problem_of_operation(status: Status) -> Problem:
     return Problem(name, message, reasons, _quota(name, message, details), ended=True)
 
 
-def translate(problem: Problem, doing: Doing) -> OrchestratorError:
+def translate(problem: Problem, request: Request) -> OrchestratorError:
     """The error that a problem is: by its reasons, by its text where the TPU API gives none, or by its status."""
     return (
-        _by_resource(problem, doing)
-        or _told_apart_by_text(problem, doing)
-        or _by_account(problem, doing)
-        or _by_status(problem, doing)
+        _by_resource(problem, request)
+        or _classify_by_message(problem, request)
+        or _by_account(problem, request)
+        or _by_status(problem, request)
     )
 
 
 def is_zone_refusal(problem: Problem) -> bool:
-    """Whether the zone has no more of it: a quota, a stock-out or a full reservation."""
+    """Check whether the zone has no more of it: a quota, a stock-out or a full reservation."""
     is_out = problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
     return is_out or wording.has_no_room(problem.message)
 
 
-def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
+def _by_resource(problem: Problem, request: Request) -> OrchestratorError | None:
     if problem.reasons & _RATE:
-        return _passing(problem, doing)
+        return _passing(problem, request)
     if problem.quota:
         quota = problem.quota
         # Which place is not always said; another zone may do, unless there is one limit for all.
-        place = quota.place or ("" if quota.is_global else doing.zone)
+        place = quota.place or ("" if quota.is_global else request.zone)
         return QuotaExceeded(problem.message, quota.name, quota.limit, place)
     if problem.reasons & _QUOTA:
         return QuotaExceeded(problem.message)
-    return _no_capacity(problem, doing) if problem.reasons & _CAPACITY else None
+    return _no_capacity(problem, request) if problem.reasons & _CAPACITY else None
 
 
-def _by_account(problem: Problem, doing: Doing) -> OrchestratorError | None:
+def _by_account(problem: Problem, request: Request) -> OrchestratorError | None:
     if problem.reasons & _TRY_AGAIN:
-        return _passing(problem, doing)
+        return _passing(problem, request)
     if problem.reasons & _DISABLED and wording.lacks_quota_project(problem.message, problem.consumer):
-        return Unauthenticated(doing.sentence(problem), QUOTA_PROJECT_HINT)
+        return Unauthenticated(request.sentence(problem), QUOTA_PROJECT_HINT)
     for reason in problem.reasons & _ACCOUNT.keys():
         kind, hint = _ACCOUNT[reason]
         if kind is ApiDisabled and problem.service:
             hint = f"`gcloud services enable {problem.service}`, then wait some minutes"
-        return kind(doing.sentence(problem), hint)
+        return kind(request.sentence(problem), hint)
     return None
 
 
-def _by_status(problem: Problem, doing: Doing) -> OrchestratorError:
+def _by_status(problem: Problem, request: Request) -> OrchestratorError:
     if not problem.status:
         # Absence and refusal are only what the API itself says; an HTML page from in between says nothing.
-        return Unavailable(f"{doing.what}: something that is not Google Cloud answered", "check proxy and network")
+        return Unavailable(f"{request.what}: something that is not Google Cloud answered", "check proxy and network")
     if problem.status == "RESOURCE_EXHAUSTED" and problem.ended:
-        return _no_capacity(problem, doing)
+        return _no_capacity(problem, request)
     kind, hint = _STATUSES.get(problem.status, (OperationFailed if problem.ended else Unavailable, ""))
-    return kind(doing.sentence(problem), hint)
+    return kind(request.sentence(problem), hint)
 
 
-def _passing(problem: Problem, doing: Doing) -> OrchestratorError:
+def _passing(problem: Problem, request: Request) -> OrchestratorError:
     """A call may be tried again; asking once more how an operation ended tells the same for ever."""
-    return (OperationFailed if problem.ended else Unavailable)(doing.sentence(problem))
+    return (OperationFailed if problem.ended else Unavailable)(request.sentence(problem))
 
 
-def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:
+def _classify_by_message(problem: Problem, request: Request) -> OrchestratorError | None:
     """Last resort, where no code says it: stock-out, a zone without the accelerator, an organization's policy."""
     message = problem.message
     if problem.status == "RESOURCE_EXHAUSTED" and "no more capacity" in message:
-        return _no_capacity(problem, doing)
+        return _no_capacity(problem, request)
     is_gone = "PREEMPTED" in message or wording.NO_RESERVED_CAPACITY in message or wording.has_no_room(message)
     if problem.ended and is_gone:
-        return _no_capacity(problem, doing)
-    closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (doing.accelerator or problem.ended)
-    if doing.zone and (closed or wording.lacks_type(message)):
-        return NotOffered(doing.accelerator or "such accelerator", doing.zone, message)
+        return _no_capacity(problem, request)
+    closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (request.accelerator or problem.ended)
+    if request.zone and (closed or wording.lacks_type(message)):
+        return NotOffered(request.accelerator or "such accelerator", request.zone, message)
     policy = wording.violated_policy(message)
     if policy is not None:
-        return PolicyDenied(doing.sentence(problem), policy)
-    if doing.zone and wording.lacks_subnetwork(message):
-        return NoSubnetwork(doing.accelerator or "such accelerator", doing.zone, message)
+        return PolicyDenied(request.sentence(problem), policy)
+    if request.zone and wording.lacks_subnetwork(message):
+        return NoSubnetwork(request.accelerator or "such accelerator", request.zone, message)
     if wording.lacks_network(message):
-        return UsageError(doing.sentence(problem), wording.NETWORK_HINT)
+        return UsageError(request.sentence(problem), wording.NETWORK_HINT)
     if problem.status in ("FAILED_PRECONDITION", "INVALID_ARGUMENT") and "reservation" in message.lower():
-        return CloudError(doing.sentence(problem), wording.RESERVATION_HINT)
+        return CloudError(request.sentence(problem), wording.RESERVATION_HINT)
     return None
 
 
-def _no_capacity(problem: Problem, doing: Doing) -> NoCapacity:
-    return NoCapacity(doing.accelerator or "such accelerator", [doing.zone or "the zone"], problem.message)
+def _no_capacity(problem: Problem, request: Request) -> NoCapacity:
+    return NoCapacity(request.accelerator or "such accelerator", [request.zone or "the zone"], problem.message)
 
 
 def _quota(status: str, message: str, details: Iterable[Any] | None) -> Quota | None:

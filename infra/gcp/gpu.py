@@ -8,7 +8,7 @@ from typing import Any
 
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
-from infra.gcp.errors import Doing, Problem, is_zone_refusal, translate, translated
+from infra.gcp.errors import Problem, Request, is_zone_refusal, translate, translated
 from infra.gcp.nodes import MIN_COUNT_NOT_REACHED, as_one, in_bulk, on_each
 from infra.gcp.wording import Quota
 from infra.vm.startup import OWN_NAME
@@ -88,7 +88,7 @@ class GpuInstances:
             raise UsageError(cause.sentence) from cause
         problem = problem_of_failed(started)
         if problem and spec.accelerator.nodes == 1:  # some of several may have run: `operation_done` says how it ended
-            raise translate(problem, Doing(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
+            raise translate(problem, Request(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
         return str(started.name)
 
     def _started(self, spec: VmSpec, instance: dict[str, Any]) -> Any:
@@ -113,7 +113,7 @@ class GpuInstances:
             found = self._clients.zone_operations.get(operation=operation, **self._zonal(ref))
         problem = problem_of_failed(found)
         if problem:
-            raise translate(problem, Doing(f"create {ref.name}", ref.zone))
+            raise translate(problem, Request(f"create {ref.name}", ref.zone))
         return bool(found.status.name == "DONE")
 
     def get(self, ref: VmRef) -> Vm:
@@ -263,7 +263,7 @@ def _vm(ref: VmRef, found: Any) -> Vm:
 
 
 def problem_of_failed(operation: Any) -> Problem | None:
-    """What an operation ended with; None while it runs and when it succeeded.
+    """Get the failure of an operation; None while it runs and when it succeeded.
 
     An operation on several instances has an error for each. A quota, a stock-out or a full reservation among them is
     the cause of the others, and is returned.

@@ -71,7 +71,7 @@ def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
 
 
 def _state(there: Sequence[Vm], wanted: int) -> tuple[VmState, str]:
-    # An unknown state must not hide that another instance is gone.
+    # An unknown state must not hide that another instance is deleted.
     for state in (*_LOST, VmState.UNKNOWN) if len(there) == wanted else _LOST:
         for each in there:
             if each.state is state:
@@ -120,14 +120,14 @@ def _last(url: str) -> str:
 
 
 def internal_traffic(clients: GoogleClients) -> bool:
-    """Whether one rule allows TCP on every port between all VMs of the network. Raises as every call does."""
+    """Check whether one rule allows TCP on every port between all VMs of the network. Raises as every call does."""
     with translated("list the firewall rules"):
         rules = clients.firewalls.list(project=clients.project, **clients.repeatable)
         return any(allows(rule) for rule in rules)
 
 
 def allows(rule: Any) -> bool:
-    """Whether this rule does."""
+    """Check whether this rule allows it."""
     is_for_all = rule.network.endswith(_NETWORK) and not (rule.target_tags or rule.target_service_accounts)
     if not is_for_all or rule.disabled or rule.direction != "INGRESS":
         return False

@@ -10,36 +10,36 @@ create, list and delete alone (cloud.google.com/storage/docs/access-control/iam-
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from orchestrator.domain.account import Kind
+from orchestrator.domain.accelerators import Service
+from orchestrator.domain.dataclass_json import from_values
 
 
 @dataclass(frozen=True)
 class Need:
     """An API or a permission on the project, and what for; launch works without one that is not `needed`.
 
-    `only_for`: the one kind of accelerator that needs it. `on_bucket`: an owner or editor of the project has it by the
+    `only_for`: the one service that needs it. `on_bucket`: an owner or editor of the project has it by the
     policy of each bucket, not by that of the project.
     """
 
     name: str
     purpose: str
     needed: bool = True
-    only_for: Kind | None = None
+    only_for: Service | None = None
     on_bucket: bool = False
 
 
-def _needs(names: Sequence[str], **alike: Any) -> Iterator[Need]:
-    return (Need(name, **alike) for name in names)
-
-
 _LISTED: dict[str, Any] = json.loads((files(__package__) / "permissions.json").read_text("utf-8"))
-APIS = tuple(Need(**one) for one in _LISTED["apis"])
-PERMISSIONS = tuple(need for group in _LISTED["permissions"] for need in _needs(**group))
+APIS = tuple(from_values(Need, one) for one in _LISTED["apis"])
+PERMISSIONS = tuple(
+    from_values(Need, {"name": name, **{key: one for key, one in group.items() if key != "names"}})
+    for group in _LISTED["permissions"]
+    for name in group["names"]
+)
 ACT_AS = Need("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
 LOOKS = tuple(_LISTED["looks"])
@@ -52,9 +52,9 @@ SCHEDULER = tuple(_LISTED["scheduler"])
 
 TPU_ADMIN = "roles/tpu.admin"
 """Has all permissions of the TPU API; `infra/terraform` grants it to operators."""
-ROLES_THAT_DELETE: dict[Kind, frozenset[str]] = {
+ROLES_THAT_DELETE: dict[Service, frozenset[str]] = {
     "tpu": frozenset({"roles/owner", "roles/editor", TPU_ADMIN}),
-    "gpu": frozenset({
+    "compute": frozenset({
         "roles/owner", "roles/editor", "roles/compute.admin", "roles/compute.instanceAdmin",
         "roles/compute.instanceAdmin.v1",
     }),
@@ -65,7 +65,7 @@ ROLES_THAT_WRITE = frozenset({
     "roles/owner", "roles/editor", "roles/storage.admin", "roles/storage.objectAdmin", "roles/storage.objectUser",
 })  # fmt: skip
 """Predefined roles with it and what reading takes; Owner and Editor by the policies of the buckets."""
-DELETES: dict[Kind, str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
+DELETES: dict[Service, str] = {"tpu": "tpu.nodes.delete", "compute": "compute.instances.delete"}
 """What the VM's own timer needs, and of TPUs the scheduler's jobs."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
 """Predefined roles with `iam.serviceAccounts.getAccessToken`. The first comes with the Cloud Scheduler API; without it

@@ -17,7 +17,7 @@ from google.protobuf import json_format
 
 from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
-from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.errors import Request, problem_of_operation, translate, translated
 from infra.gcp.reservations import owner_and_name
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
@@ -75,7 +75,7 @@ class QueuedResources:
         return str(self._clients.call(_HOST, f"/{version}/{parent}/queuedResources?{query}", body)["name"])
 
     def left(self, ref: VmRef) -> bool:
-        """Whether the queue has been left, by a node or for good; so has one that is not there.
+        """Check whether the queue has been left, by a node or for good; so has one that is not there.
 
         Raises NoCapacity, QuotaExceeded or another error when nothing will come of it.
         """
@@ -86,7 +86,7 @@ class QueuedResources:
         state = found.state.state.name
         if state == "FAILED":
             error = found.state.failed_data.error
-            cause = translate(problem_of_operation(error), Doing(f"create {ref.name}", ref.zone))
+            cause = translate(problem_of_operation(error), Request(f"create {ref.name}", ref.zone))
             if isinstance(cause, NoCapacity | AccountError | UsageError):
                 raise cause
             raise NoCapacity("such accelerator", [ref.zone], cause.sentence)
@@ -109,14 +109,14 @@ class QueuedResources:
         )
 
     def holds(self, ref: VmRef) -> bool:
-        """Whether one of ours is surely there: its deletion is its node's. Raises nothing, as deletes fail open."""
+        """Check whether one of ours is surely there, whose deletion deletes its node. Raises nothing."""
         try:
             return _billable(self._get(ref)).labels.get(MANAGED) == "1"
         except OrchestratorError:
             return False
 
     def run_ends_at(self, ref: VmRef) -> datetime | None:
-        """When Google will delete its node, read back; None when it has not committed to a time, or does not say.
+        """Read back when Google will delete its node; None when it has not committed to a time, or does not say.
 
         Raises nothing: the node is seen all the same, and a switch without a time is not taken for armed.
         """

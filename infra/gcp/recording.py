@@ -88,7 +88,7 @@ class Recorder:
 
 @contextmanager
 def written(path: Path, recorder: Recorder, today: date) -> Iterator[None]:
-    """What is recorded inside ends in that file, however it ends. Raises UsageError where it cannot be written."""
+    """Write what is recorded inside to that file, however it ends. Raises UsageError where it cannot be written."""
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
     except FileExistsError as cause:

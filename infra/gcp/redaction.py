@@ -93,7 +93,7 @@ class Redaction:
         return int(NUMBER) if any(str(found) == secret for secret, _ in self._known[1:]) else found
 
     def _blob(self, blob: str, depth: int) -> str:
-        """What may be base64: replaced whole when a secret is in it, wherever in other letters it begins."""
+        """Redact what may be base64: whole when a secret is in it, wherever in other letters it begins."""
         if blob not in self._blobs:
             inner = (each for start in range(4) for each in _decoded(blob[start:]))
             is_secret = any(self.text(each, depth + 1) != each for each in inner)
@@ -101,7 +101,7 @@ class Redaction:
         return self._blobs[blob]
 
     def _plain(self, text: str) -> str:
-        """What is not encoded. E-mail addresses go first: those of service accounts contain the project."""
+        """Redact what is not encoded. E-mail addresses go first: those of service accounts contain the project."""
         for pattern in _TOKENS:
             text = pattern.sub(REDACTED, text)
         text = _EMAIL.sub(lambda match: self._email(match[0]), text)
@@ -159,7 +159,7 @@ def _json_of(text: str) -> Any:
 
 
 def _decoded(blob: str) -> Iterable[str]:
-    """What a blob may be the base64 of, by both alphabets."""
+    """Decode what a blob may be the base64 of, by both alphabets."""
     whole = blob.rstrip("=")
     whole = whole[: len(whole) - (len(whole) % 4 == 1)]
     for letters in (b"+/", b"-_"):

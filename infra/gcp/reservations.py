@@ -74,7 +74,7 @@ class Reservations:
             return [(one, zone) for zone, items in scopes for one in items if one.name == short], unreachable
 
     def _in_tpu_api(self, name: str, zone: str) -> list[TpuReservation]:
-        """By plain REST: Google's client of v2alpha1 speaks gRPC alone."""
+        """Ask by plain REST: Google's client of v2alpha1 speaks gRPC alone."""
         from google.cloud import tpu_v2alpha1
 
         project, short = owner_and_name(name, self._clients.project)
@@ -120,14 +120,14 @@ def _of_vms(one: Any, zone: str) -> Reservation:
 
 
 def problem_of_vms(one: Any) -> str:
-    """Why no VM can be rented from it, "" for nothing."""
+    """Get why no VM can be rented from it, "" for nothing."""
     if not one.specific_reservation.instance_properties.machine_type:
         return "it is for an amount of chips or cores, not for VMs of a machine type"
     return _problem(one)
 
 
 def _problem(one: Any) -> str:
-    """Why nothing can be rented from a reservation of Compute Engine, "" for nothing.
+    """Get why nothing can be rented from a reservation of Compute Engine, "" for nothing.
 
     VMs that are bound to a dense one run "for the entire duration of their associated reservation" (gcloud compute
     instances create, --provisioning-model=RESERVATION_BOUND): no deadline of ours would end them.
@@ -153,7 +153,7 @@ def _of_chips(one: Any, zone: str) -> TpuReservation:
 
 
 def _of_tpu_api(one: tpu_v2alpha1.Reservation, zone: str) -> TpuReservation:
-    """Which words `resource_type` may be, no page says, so it is shown and nothing more."""
+    """Read a reservation of the TPU API. No page lists the words of `resource_type`: it is only shown."""
     own = one.standard
     return TpuReservation(
         zone=zone,

@@ -38,7 +38,7 @@ _OTHER_TERMS = re.compile(
 
 @dataclass(frozen=True)
 class Sku:
-    """What is read of a SKU. `tiers` are USD per `unit`, in order; the first may be free."""
+    """The part of a SKU that is read. `tiers` are USD per `unit`, in order; the first may be free."""
 
     service: str
     description: str
@@ -69,7 +69,7 @@ class Rule:
     flex_start: str = _NONE
 
     def description(self, terms: Provisioning) -> str:
-        """What the SKU of these terms is called."""
+        """Get the name of the SKU of these terms."""
         if terms is Provisioning.SPOT:
             return self.spot
         return self.flex_start if terms is Provisioning.FLEX_START else self.on_demand
@@ -145,7 +145,7 @@ _LOCAL_SSD = Rule(
 
 
 def matches(rule: Rule, sku: Sku, terms: Provisioning) -> bool:
-    """Whether the SKU is the one that the rule means on these terms, somewhere."""
+    """Check whether the SKU is the one that the rule means on these terms, somewhere."""
     own_words = _FLEX_START if terms is Provisioning.FLEX_START else ""
     return (
         sku.service == rule.service

@@ -227,7 +227,7 @@ class Buckets:
 
 
 def _bounds(bucket: Bucket) -> tuple[object, ...]:
-    """What `_bounded` sets, as it is."""
+    """The present bounds."""
     access = bucket.iam_configuration
     return (
         access.uniform_bucket_level_access_enabled, access.public_access_prevention,

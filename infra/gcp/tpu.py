@@ -11,7 +11,7 @@ from google.api_core import exceptions as api
 
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
-from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.errors import Request, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
@@ -27,7 +27,7 @@ _STATES = {
     "DELETING": VmState.DELETING,
 }  # fmt: skip
 _NOT_BILLED = frozenset({"PREEMPTED", "TERMINATED"})
-"""What Google has taken back. Of a node that somebody has stopped no page was found that says so."""
+"""Preempted nodes. Of a node that somebody has stopped no page was found that says so."""
 
 
 class TpuNodes:
@@ -80,7 +80,7 @@ class TpuNodes:
         with translated(f"check the creation of {ref.name}"):
             found = self._clients.nodes.get_operation({"name": operation}, **self._clients.repeatable)
         if found.done and found.HasField("error"):
-            raise translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
+            raise translate(problem_of_operation(found.error), Request(f"create {ref.name}", ref.zone))
         return bool(found.done) and self._queued.left(ref)
 
     def get(self, ref: VmRef) -> Vm:

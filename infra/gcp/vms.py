@@ -1,4 +1,4 @@
-"""What TPU nodes and GPU instances have in common: labels, metadata, host keys, guest attributes, one list for many."""
+"""Common parts of TPU nodes and instances: labels, metadata, host keys, guest attributes, one list for many."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def offered(item: Accelerator, zone: str) -> Iterator[None]:
 
 
 def is_offered(check: Callable[[], None]) -> bool | None:
-    """What a check under `offered` finds; None when it could not ask."""
+    """Run a check under `offered`; None when it could not ask."""
     try:
         check()
     except NotOffered:
@@ -99,13 +99,13 @@ def places(paths: Iterable[str]) -> list[str]:
 
 
 def ref_of(name: str) -> VmRef:
-    """Of a full name, as projects/P/locations/ZONE/nodes/NAME."""
+    """Parse a full name, as projects/P/locations/ZONE/nodes/NAME."""
     _, _, _, zone, _, own_name = name.split("/")
     return VmRef(zone, own_name)
 
 
 def scopes(pager: Any, field: str, unreachable: list[str]) -> Iterator[tuple[str, Any]]:
-    """What each place of an aggregated list of Compute Engine has in `field`; silent places go to `unreachable`."""
+    """List each place's `field` of an aggregated list of Compute Engine; silent places go to `unreachable`."""
     for page in pager.pages:
         unreachable += places(page.unreachables)
         for scope, content in page.items.items():
@@ -126,7 +126,7 @@ def parsed_moment(text: str | None) -> datetime | None:
 
 
 def rfc3339(moment: datetime) -> str:
-    """In whole seconds: what is read back is not later than what was meant."""
+    """Format in whole seconds: what is read back is not later than what was meant."""
     return moment.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 

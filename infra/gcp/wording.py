@@ -1,4 +1,4 @@
-"""What Google says in words only: quotas, zones without a type, policies of an organization, a missing network.
+"""Google's answers that come in words only: quotas, zones without a type, policies, a missing network.
 
 Each pattern is of an answer on record; nothing of it is documented, so each has its source.
 """
@@ -21,7 +21,7 @@ class Quota:
 
     @property
     def is_global(self) -> bool:
-        """Whether it is one limit for all regions: `GPUS_ALL_REGIONS`, and Cloud Quotas' names of such."""
+        """True if it is one limit for all regions: `GPUS_ALL_REGIONS`, and Cloud Quotas' names of such."""
         return "ALL_REGIONS" in self.name.replace("-", "_")
 
 
@@ -82,12 +82,12 @@ RESERVATION_HINT = (
 
 
 def has_no_room(message: str) -> bool:
-    """Whether it says that a reservation has no VM left of that kind."""
+    """Check whether it says that a reservation has no VM left of that kind."""
     return _RESERVATION_IS_FULL.search(message) is not None
 
 
 def lacks_type(message: str) -> bool:
-    """Whether it says that the zone does not have the accelerator, or not on these terms or for this organization."""
+    """Check whether it says that the zone lacks the accelerator, on these terms or for this organization."""
     return _LACKS_TYPE.search(message) is not None
 
 
@@ -114,7 +114,7 @@ _POLICY_NEEDS = {
 
 
 def violated_policy(message: str) -> str | None:
-    """What to do about the organization's policy that the message says is violated; None when it names none."""
+    """Get what to do about the organization's policy that the message says is violated; None when it names none."""
     found = _POLICY.search(message)
     if not found:
         return None
@@ -134,7 +134,7 @@ NETWORK_HINT = (
 
 
 def lacks_network(message: str) -> bool:
-    """Whether the project lacks the network `default`, as under constraints/compute.skipDefaultNetworkCreation.
+    """Check whether the project lacks the network `default`, as under constraints/compute.skipDefaultNetworkCreation.
 
     404: "The resource 'projects/P/global/networks/default' was not found".
     """
@@ -142,7 +142,7 @@ def lacks_network(message: str) -> bool:
 
 
 def lacks_subnetwork(message: str) -> bool:
-    """Whether the network `default` is there but not in this region, so that another may do.
+    """Check whether the network `default` is there but not in this region, so that another may do.
 
     400 or the end of an operation: "No default subnetwork was found in the region of the instance." (Compute Engine's
     release notes of 2018-07-10; public notes of 2026 on regions that an organization does not allow).
@@ -155,7 +155,7 @@ _GOOGLES_OWN_PROJECTS = frozenset({"projects/764086051850", "projects/3255594055
 
 
 def lacks_quota_project(message: str, consumer: str) -> bool:
-    """Whether an API is refused because user credentials name no project to charge, so that Google's own was charged.
+    """Check whether an API is refused because user credentials name no project to charge.
 
     403, reason SERVICE_DISABLED: "Your application is authenticating by using local Application Default Credentials.
     The billingbudgets.googleapis.com API requires a quota project, which is not set by default. To learn how to set

@@ -86,7 +86,7 @@ def _names(names: str, wanted: str) -> bool:
     return False
 
 
-class HostLine:
+class HostConnection:
     """The connection to one machine. Safe for threads: one request at a time. A broken session is opened again once."""
 
     def __init__(self, host: HostAddress, known_hosts: Sequence[Path], key: Path | None) -> None:
@@ -108,7 +108,7 @@ class HostLine:
         return open_host(self.host, keys, self._key)
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
-        """What our script on the machine answers (`infra/vm/host.py`).
+        """Ask our script on the machine (`infra/vm/host.py`).
 
         Raises Unavailable, UsageError when the machine cannot run it, HostKeyRejected, Unauthenticated.
         """

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
-from infra.host.connection import HostLine
+from infra.host.connection import HostConnection
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.host_address import PREFIX, is_host, parse_host
@@ -47,12 +47,12 @@ class HostStore:
     It costs nothing, so it is none of the project's buckets: it is neither listed nor deleted from here.
     """
 
-    def __init__(self, line_to: Callable[[str], HostLine]) -> None:
-        self._line_to = line_to
+    def __init__(self, connection_to: Callable[[str], HostConnection]) -> None:
+        self._connection_to = connection_to
         self._roots: dict[str, str] = {}
 
     def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
-        self._roots[bucket] = str(self._line_to(bucket).ask("ready", str(lifetime_days))["store"])
+        self._roots[bucket] = str(self._connection_to(bucket).ask("ready", str(lifetime_days))["store"])
 
     def delete_bucket(self, bucket: str) -> None:
         raise UsageError(
@@ -64,11 +64,11 @@ class HostStore:
 
     def url(self, bucket: str) -> str:
         if bucket not in self._roots:
-            self._roots[bucket] = str(self._line_to(bucket).ask("about")["store"])
+            self._roots[bucket] = str(self._connection_to(bucket).ask("about")["store"])
         return self._roots[bucket]
 
     def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
-        said = self._line_to(bucket).ask("objects", prefix)
+        said = self._connection_to(bucket).ask("objects", prefix)
         return tuple(
             StoredObject(str(one["name"]), int(one["size_bytes"]), str(one["crc32c"]), int(one["generation"]))
             for one in said["objects"]
@@ -76,7 +76,7 @@ class HostStore:
         )
 
     def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
-        line, crc32c = self._line_to(bucket), crc32c or crc32c_of(source)
+        connection, crc32c = self._connection_to(bucket), crc32c or crc32c_of(source)
         there = self._found(bucket, name)
         if there is not None:
             if there.crc32c != crc32c:
@@ -87,8 +87,8 @@ class HostStore:
             return
         with source.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        line.send(source, f"{self.url(bucket)}/{name}.partial")
-        if not line.ask("received", name, sha256, crc32c)["whole"]:
+        connection.send(source, f"{self.url(bucket)}/{name}.partial")
+        if not connection.ask("received", name, sha256, crc32c)["whole"]:
             check_unchanged(source, crc32c)
             raise Unavailable(f"{name} arrived on {bucket} with another checksum")
 
@@ -105,7 +105,7 @@ class HostStore:
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         with complete_or_absent(target) as partial:
-            self._line_to(bucket).fetch(f"{self.url(bucket)}/{item.name}", partial, item.size_bytes)
+            self._connection_to(bucket).fetch(f"{self.url(bucket)}/{item.name}", partial, item.size_bytes)
             now = self._found(bucket, item.name)
             if now is None or now.generation != item.generation:
                 raise NotFound(f"{bucket}: {item.name} was replaced meanwhile")
@@ -122,10 +122,10 @@ class HostMachine:
     Nothing else on the machine is touched, and nothing of it bills.
     """
 
-    def __init__(self, line: HostLine, now: Callable[[], datetime]) -> None:
-        self._line = line
+    def __init__(self, connection: HostConnection, now: Callable[[], datetime]) -> None:
+        self._connection = connection
         self._now = now
-        self._place = str(line.host)
+        self._place = str(connection.host)
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return True
@@ -134,7 +134,7 @@ class HostMachine:
         return ""  # it has booted already
 
     def validate(self, spec: VmSpec) -> None:
-        said = self._line.ask("about")
+        said = self._connection.ask("about")
         if said["system"] != "Linux":
             raise UsageError(f"{self._place} runs {said['system']}: only Linux is supported", "use a Linux machine")
         skew_s = float(said["now"]) - self._now().timestamp()
@@ -155,7 +155,7 @@ class HostMachine:
 
     def create(self, spec: VmSpec) -> str:
         left_s = math.ceil(float(spec.labels["oc-deadline"]) - self._now().timestamp()) + GRACE_S
-        said = self._line.ask("claim", spec.ref.name, str(max(left_s, 1)), json.dumps(dict(spec.labels)))
+        said = self._connection.ask("claim", spec.ref.name, str(max(left_s, 1)), json.dumps(dict(spec.labels)))
         if not said["claimed"]:
             raise AlreadyExists(f"{spec.ref.name} already exists on {self._place}")
         return f"claim {spec.ref.name}"
@@ -164,7 +164,7 @@ class HostMachine:
         return True  # when the claim was answered it had happened
 
     def get(self, ref: VmRef) -> Vm:
-        said = self._line.ask("look", ref.name)
+        said = self._connection.ask("look", ref.name)
         if said["state"] == "absent":
             raise NotFound(f"{ref.name} is not on {self._place}")
         began = said.get("claimed_at")
@@ -179,7 +179,7 @@ class HostMachine:
         )
 
     def delete(self, ref: VmRef) -> None:
-        said = self._line.ask("end", ref.name)
+        said = self._connection.ask("end", ref.name)
         if said["foreign"]:
             raise UsageError(
                 f"~/.orchestrate/{ref.name} on {self._place} lacks our mark, so it was not made by this tool",
@@ -190,7 +190,7 @@ class HostMachine:
 
     def list_billable(self) -> Listing:
         try:
-            said = self._line.ask("list")
+            said = self._connection.ask("list")
         except Unavailable:
             return Listing((), (self._place,))
         ours = [one for one in said["attempts"] if one["labels"].get(MANAGED) == "1"]
@@ -204,7 +204,7 @@ class HostMachine:
         self.delete(item.ref)
 
     def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
-        return self._line.keys()
+        return self._connection.keys()
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return None  # nobody publishes anything there
@@ -220,27 +220,27 @@ class Hosts:
         self._now = now
         self._known_hosts = tuple(known_hosts)
         self._key = key
-        self._lines: dict[str, HostLine] = {}
+        self._connections: dict[str, HostConnection] = {}
         self._lock = threading.Lock()
-        self.store = HostStore(self.line)
+        self.store = HostStore(self.connection)
 
-    def line(self, place: str) -> HostLine:
-        """The line to the machine at `USER@ADDRESS[:PORT]`. Raises UsageError for what is no such place."""
+    def connection(self, place: str) -> HostConnection:
+        """Get the connection to the machine at `USER@ADDRESS[:PORT]`. Raises UsageError for what is no such place."""
         host = parse_host(place)
         with self._lock:
-            return self._lines.setdefault(str(host), HostLine(host, self._known_hosts, self._key))
+            return self._connections.setdefault(str(host), HostConnection(host, self._known_hosts, self._key))
 
     def machine(self, place: str) -> HostMachine:
         """The machine there as a `VmProvider`. Raises UsageError."""
-        return HostMachine(self.line(place), self._now)
+        return HostMachine(self.connection(place), self._now)
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
         """A `ShellFactory`: the place has the user name; your own keys open it, not the run's."""
-        return self.line(worker.address).open(keys)
+        return self.connection(worker.address).open(keys)
 
 
 class Providers(Mapping[str, VmProvider]):
-    """Whose VMs there are: the rented services by API, and machines by `host:..`.
+    """All providers: the rented services by name, and machines by `host:..`.
 
     Any machine can be asked for; walked through are those on which the ledger has something open, as nothing of ours is
     on any other.

@@ -23,5 +23,5 @@ def kill_switches(
         QueuedRunDuration(),
         SchedulerJob(scheduler, vms["tpu"], clock, tpu_zones, poll_s),
         DeadlineTimer(vms["tpu"], "tpu"),
-        DeadlineTimer(vms["gpu"], "gpu"),
+        DeadlineTimer(vms["compute"], "compute"),
     )

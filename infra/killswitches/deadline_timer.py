@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from importlib.resources import files
-from typing import Literal
 
 from infra.killswitches.run_limits import PartOfVm
-from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
 from orchestrator.ports import Vm, VmProvider, VmSpec, Worker
 
 _SILENT = (
@@ -30,12 +29,12 @@ class DeadlineTimer(PartOfVm):
     slack_s = 120
     """The timer looks every 5 s and repeats a failed request as often; the rest is for an API that is slow."""
 
-    def __init__(self, provider: VmProvider, api: Literal["tpu", "gpu"]) -> None:
+    def __init__(self, provider: VmProvider, service: Service) -> None:
         self._provider = provider
-        self._api = api
+        self._service = service
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == self._api
+        return accelerator.service == self._service
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         return spec.with_metadata(
@@ -49,7 +48,7 @@ class DeadlineTimer(PartOfVm):
         return bool(vm.workers) and all(self._published(vm, worker, self.name) == expected for worker in vm.workers)
 
     def problem(self, vm: Vm) -> str:
-        """What the VM's timer says, or the usual reasons for one that says nothing; of a slice, on which workers."""
+        """Get the timer's own words, or the usual reasons for one that says nothing; of a slice, on which workers."""
         said = {text for worker in vm.workers if (text := self._published(vm, worker, f"{self.name}-problem"))}
         if said:
             return "the VM says: " + "; ".join(sorted(said))
@@ -61,5 +60,5 @@ class DeadlineTimer(PartOfVm):
 
 
 def _unix(deadline: datetime) -> str:
-    """In whole seconds, rounded up: the timer never fires before the deadline."""
+    """Round up to whole seconds: the timer never fires before the deadline."""
     return str(math.ceil(deadline.timestamp()))

@@ -13,18 +13,14 @@ _SHOWN_LATE = timedelta(minutes=1)
 """Should Google show a time that it has rounded up, a VM is not torn down for it."""
 
 
-class Silent:
-    """A kill switch that cannot say why it is not armed."""
-
-    def problem(self, vm: Vm) -> str:
-        return ""
-
-
-class PartOfVm(Silent):
+class PartOfVm:
     """A kill switch that comes and goes with its VM: nothing is removed, and nothing outlives it."""
 
     arm_timeout_s = 0.0
     """It is part of the create's own request."""
+
+    def problem(self, vm: Vm) -> str:
+        return ""
 
     def disarm(self, ref: VmRef) -> None:
         """Nothing."""
@@ -69,7 +65,7 @@ class TerminationTime(EndOfVm):
     longest = timedelta(days=120)
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "gpu"
+        return accelerator.service == "compute"
 
 
 class QueuedRunDuration(EndOfVm):
@@ -80,4 +76,4 @@ class QueuedRunDuration(EndOfVm):
     """Google's page on TPUs as flex-start."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "tpu" and provisioning is Provisioning.FLEX_START
+        return accelerator.service == "tpu" and provisioning is Provisioning.FLEX_START

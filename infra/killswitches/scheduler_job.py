@@ -16,7 +16,6 @@ from typing import Protocol
 
 from infra.gcp.clients import CALL_TIMEOUT_S
 from infra.gcp.scheduler import FALLBACK_REGION, DeleteJob, StandingJob, location_of
-from infra.killswitches.run_limits import Silent
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import (
@@ -57,7 +56,7 @@ _ROLE_HINT = (
 
 
 class Scheduler(Protocol):
-    """What is needed of Cloud Scheduler; `infra.gcp.scheduler.SchedulerJobs` says what each does."""
+    """The part of Cloud Scheduler that is needed; `infra.gcp.scheduler.SchedulerJobs` says what each does."""
 
     def account(self) -> str: ...
     def put(self, job: DeleteJob) -> None: ...
@@ -67,7 +66,7 @@ class Scheduler(Protocol):
     def list(self, location: str) -> Sequence[StandingJob]: ...
 
 
-class SchedulerJob(Silent):
+class SchedulerJob:
     """One job for each TPU node, named like it: DELETE from the deadline on, each minute, until it is removed.
 
     The first request comes at most 4 minutes after the deadline, the fourth 3 minutes later; the rest of `slack_s` is
@@ -99,7 +98,7 @@ class SchedulerJob(Silent):
         """Jobs that the cloud refused to make: there is nothing to remove, whoever may not remove any."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        return accelerator.api == "tpu"
+        return accelerator.service == "tpu"
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         """Create the job and prove it. Raises KillSwitchNotArmed; the job may stand then, and `disarm` removes it."""
@@ -129,6 +128,9 @@ class SchedulerJob(Silent):
             and standing.next_at is not None
             and standing.next_at <= max(latest, self._clock.now() + timedelta(seconds=_FIRST_REQUEST_S))
         )
+
+    def problem(self, vm: Vm) -> str:
+        return ""
 
     def disarm(self, ref: VmRef) -> None:
         if ref.name in self._never_made:
@@ -242,7 +244,7 @@ def schedule_from(deadline: datetime) -> str:
 
 
 def _read_mark(job: DeleteJob) -> StandingSwitch | None:
-    """Whose job this is; None when it is not one of ours."""
+    """Read whose job this is; None when it is not one of ours."""
     try:
         mark = json.loads(job.description)
         if not job.name.startswith(_PREFIX) or mark[MANAGED] != "1":

@@ -1,4 +1,4 @@
-"""What an answer about the account means for a launch: one pure function a check, facts in, findings out."""
+"""Checks of the account for a launch: one pure function a check, facts in, findings out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def credentials(identity: str, _known: Known) -> list[Finding]:
 
 
 def project(found: ProjectFacts, known: Known) -> list[Finding]:
-    """It is there and not about to be deleted."""
+    """Check that the project is there and not about to be deleted."""
     if found.active:
         return [Finding("project", PASS, f"{found.name} is active")]
     step = f"`gcloud projects undelete {known.project}`, or use another project"
@@ -58,7 +58,7 @@ def billing(found: Billing, known: Known) -> list[Finding]:
 
 
 def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
-    """Whether it is a free trial. No API says so: it is inferred from GPUs, which a trial cannot have or request."""
+    """Infer a free trial, which no API tells, from GPUs: a trial cannot have or request any."""
     check = "account kind"
     if found.limit > 0:
         limit = f"{found.quota} = {found.limit:g}"
@@ -190,7 +190,7 @@ def _create_budget(usd: str, project: str) -> str:
 
 
 def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
-    """In the VMs' regions, private, without soft delete. A launch corrects the settings of its bucket."""
+    """Check that buckets are in the VMs' regions, private, without soft delete. A launch corrects its own."""
     findings = []
     for one in found:
         wrong = []
@@ -210,7 +210,7 @@ def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
 
 
 def idle_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
-    """What bills although nothing uses it. `teardown --all` deletes ours; what is not ours is only listed."""
+    """List what bills although nothing uses it. `teardown --all` deletes ours; what is not ours is only listed."""
     check, findings = "idle costs", []
     ours = [one for one in found if one.is_ours]
     if ours:
@@ -246,7 +246,7 @@ def _ask_network(account: Account, known: Known) -> bool | None:
 
 
 def network(is_open: bool | None, known: Known) -> list[Finding]:
-    """Whether the VMs of one run reach each other. Firewall policies are not looked at: they may allow it, too."""
+    """Check whether the VMs of one run reach each other. Firewall policies, which may allow it, too, are not read."""
     if is_open is None:
         return []
     if is_open:
@@ -271,7 +271,7 @@ def clock(skew_s: float, _known: Known) -> list[Finding]:
 
 
 def prices(_: None, known: Known) -> list[Finding]:
-    """How old is the price list that caps are computed from?"""
+    """Check the age of the price list that caps are computed from."""
     rates = [
         known.prices.rate(item, zone, item.usual_terms) for item in known.accelerators for zone in known.zones_of(item)
     ]
@@ -287,7 +287,7 @@ def prices(_: None, known: Known) -> list[Finding]:
 
 
 def notifications(_: None, known: Known) -> list[Finding]:
-    """Whether people who are away can be told. Nothing is sent for this."""
+    """Check whether people who are away can be told. Nothing is sent for this."""
     check, there = "notifications", known.notifications
     if there.problem is not None:
         return [Finding(check, WARN, there.problem.sentence, there.problem.hint)]
@@ -298,7 +298,7 @@ def notifications(_: None, known: Known) -> list[Finding]:
 
 
 def _ask_scheduler(account: Account, known: Known) -> SchedulerAccount | None:
-    return account.scheduler() if "tpu" in known.kinds else None
+    return account.scheduler() if "tpu" in known.services else None
 
 
 CHECKS: tuple[Check[Any], ...] = (

@@ -9,8 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Kind
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
 from orchestrator.ledger.credit import Credit
@@ -60,7 +59,7 @@ NO_NOTIFICATIONS = Notifications()
 
 @dataclass(frozen=True)
 class Known:
-    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog.
+    """Facts of this machine. `named`: the user chose the accelerators; else all of the catalog.
 
     `terms` None: the usual ones of each accelerator.
     """
@@ -76,18 +75,18 @@ class Known:
     terms: Provisioning | None = None
 
     @property
-    def kinds(self) -> set[str]:
-        """The TPU API ("tpu"), Compute Engine ("gpu") or both."""
-        return {item.api for item in self.accelerators}
+    def services(self) -> set[str]:
+        """Those that rent them: the TPU API, Compute Engine, or both."""
+        return {item.service for item in self.accelerators}
 
     @property
     def has_gpus(self) -> bool:
-        """Whether one of them is a GPU, and no TPU that Compute Engine rents."""
+        """True if one of them is a GPU, and no TPU that Compute Engine rents."""
         return any(item.device == "gpu" for item in self.accelerators)
 
-    def concerns(self, only_for: Kind | None) -> bool:
-        """Whether what only this kind of accelerator needs, or each one does (None), matters here."""
-        return only_for is None or only_for in self.kinds
+    def concerns(self, only_for: Service | None) -> bool:
+        """Check whether what only this service needs, or each one (None), matters here."""
+        return only_for is None or only_for in self.services
 
     def terms_of(self, item: Accelerator) -> Provisioning:
         """The terms on which it is rented."""
@@ -99,7 +98,7 @@ class Known:
         return self.terms or Provisioning.ON_DEMAND
 
     def zones_of(self, item: Accelerator) -> list[str]:
-        """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
+        """List the zones where launch would look: the configured ones that offer it, else all, cheapest first."""
         offered = self.prices.zones(item, self.terms_of(item))
         return [zone for zone in self.zones if zone in offered] or offered
 

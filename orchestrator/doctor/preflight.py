@@ -1,4 +1,4 @@
-"""What `launch` asks of the account before it rents: those of doctor's checks that would end it later, at a price."""
+"""Checks before `launch` rents: those of doctor's that would end it later, at a price."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.doctor.checks import CHECKS
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, examine
-from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Kind, Quota
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
+from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import (
@@ -33,18 +33,18 @@ class _Refusal:
     """The error that a launch ends with when this check FAILs: the one that it would meet later without it."""
 
     error: type[OrchestratorError]
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 REFUSALS: Mapping[str, _Refusal] = {
     "credentials": _Refusal(Unauthenticated),
     "billing": _Refusal(BillingDisabled),
-    "account kind": _Refusal(QuotaExceeded, only_for="gpu"),
+    "account kind": _Refusal(QuotaExceeded, only_for="compute"),
     "APIs": _Refusal(ApiDisabled),
     "permissions": _Refusal(PermissionDenied),
     "quotas": _Refusal(QuotaExceeded),
     "zones": _Refusal(UsageError),
-    "network": _Refusal(UsageError, only_for="gpu"),
+    "network": _Refusal(UsageError, only_for="compute"),
     "kill-switch rights": _Refusal(KillSwitchNotArmed),
     "scheduler rights": _Refusal(KillSwitchNotArmed, only_for="tpu"),
 }
@@ -52,7 +52,7 @@ REFUSALS: Mapping[str, _Refusal] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found, in the order of `doctor`. `ignored`: the user launches whatever it says.
+    """Findings in the order of `doctor`. `ignored`: the user launches whatever they say.
 
     A FAIL can be wrong: permissions are asked of the project, and one that is granted under a condition, or on a
     single bucket or account, is not seen there. What money depends on is checked again when it is used.
@@ -119,7 +119,7 @@ class QuotasAskedOnce:
         return said
 
     def check(self, _account: Account, known: Known) -> Sequence[Quota]:
-        """As doctor's check asks."""
+        """Ask as doctor's check does."""
         return self(known.accelerators, known.quota_terms)
 
 

@@ -1,4 +1,4 @@
-"""Where accelerators can be rented: by quota, which is no promise of capacity, and by what the zones have."""
+"""Zones where accelerators can be rented: by quota, which is no promise of capacity, and by their types."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
     skipped = [text for one in found for text in _without(one, items[one.accelerator], known)]
     if skipped:
         fact = f"enough for one run on {names}{where}, but not everywhere: {'; '.join(skipped)}"
-        return [Finding("quotas", Verdict.WARN, fact, "a launch goes on to the next zone there")]
+        return [Finding("quotas", Verdict.WARN, fact, "a launch tries the next zone there")]
     return [Finding("quotas", Verdict.PASS, f"enough for one run on {names}{where}")]
 
 
 def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
-    """What is too little in a zone that was asked for."""
+    """List what is too little in a zone that was asked for."""
     fit = zones_with_quota(one, item, known)
     for zone in known.zones_of(item) if known.zones else ():
         limit = _limit(one, zone)
@@ -78,7 +78,7 @@ def _fitting(one: Quota, zones: Sequence[str]) -> list[str]:
 
 
 def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
-    """Whether only a create can tell, in one of the zones at least."""
+    """Check whether only a create can tell, in one of the zones at least."""
     if not one.limits:
         return True
     return not _lacks_global(one) and any(_limit(one, zone) is None for zone in known.zones_of(item))
@@ -90,7 +90,7 @@ def _elsewhere(one: Quota, item: Accelerator, known: Known) -> list[str]:
 
 
 def _lacks_global(one: Quota) -> bool:
-    """Whether the limit of GPUs over all regions is what is too small."""
+    """Check whether the limit of GPUs over all regions is what is too small."""
     return one.everywhere is not None and one.everywhere < one.needed
 
 
@@ -136,7 +136,7 @@ def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class Search:
-    """How far the zones of an accelerator were asked: the first that has it, "" for none, and those before it.
+    """The zones of an accelerator that were asked: the first that has it, "" for none, and those before it.
 
     `lacking`: what the zones said that do not have it, one sentence each. `unknown`: why nobody could say.
     """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, unanswered
+from orchestrator.domain.accelerators import Service
 from orchestrator.domain.account import SchedulerAccount, ServiceAccount
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
-_ROLES = {"tpu": "roles/tpu.admin", "gpu": "roles/compute.instanceAdmin.v1"}
+_ROLES = {"tpu": "roles/tpu.admin", "compute": "roles/compute.instanceAdmin.v1"}
 _AGENT_ROLE = "roles/cloudscheduler.serviceAgent"
 _BASIC = {"roles/owner", "roles/editor"}
 """Basic roles, which Google calls highly permissive: they create and delete resources of most services
@@ -18,16 +17,16 @@ _BASIC = {"roles/owner", "roles/editor"}
 def worker(found: ServiceAccount, known: Known) -> list[Finding]:
     """May a VM delete itself? Without that right it is not used: the run ends before it has begun."""
     check, findings = "kill-switch rights", []
-    kinds: set[Literal["tpu", "gpu"]] = {item.api for item in known.accelerators if item.api != "host"}
-    for kind in sorted(kinds, reverse=True):
-        may, held = found.may_delete.get(kind), ", ".join(found.roles) or "no role"
-        title = "TPU" if kind == "tpu" else "GPU" if known.has_gpus else "Compute Engine"
+    services: set[Service] = {item.service for item in known.accelerators if item.service != "host"}
+    for service in sorted(services, reverse=True):
+        may, held = found.may_delete.get(service), ", ".join(found.roles) or "no role"
+        title = "TPU" if service == "tpu" else "GPU" if known.has_gpus else "Compute Engine"
         if may is None:
             fact = f"{found.email} has {held}: whether that may delete {title} VMs is not seen from here"
             findings.append(unanswered(check, fact, "each VM proves it when it starts, or is not used"))
         elif not may:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
-            findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
+            findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[service])))
     if found.may_write is False:
         # Such is the default account where iam.automaticIamGrantsForDefaultServiceAccounts is enforced: it gets no role
         # Editor (docs.cloud.google.com/organization-policy/restrict-service-accounts).

@@ -23,6 +23,10 @@ NODES_MAX = 8
 _OF_NODES = re.compile(r"(.+)-n([0-9]+)")
 
 
+Service = Literal["tpu", "compute"]
+"""A Google Cloud service that rents VMs."""
+
+
 class Provisioning(StrEnum):
     """The terms of a rented VM: on demand, spot (may be preempted), or flex-start (queued, time-limited)."""
 
@@ -32,7 +36,7 @@ class Provisioning(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What stands behind an accelerator's name where both are shown; nothing on the usual terms."""
+        """Text after an accelerator's name where both are shown; nothing on the usual terms."""
         return "" if self is Provisioning.ON_DEMAND else f" {self}"
 
 
@@ -40,9 +44,9 @@ class Provisioning(StrEnum):
 class Accelerator:
     """One accelerator type, as `--accel` names it.
 
-    `api`: through which service it is rented. "tpu": the Cloud TPU API, by that API's names of TPUs. "gpu": Compute
-    Engine, whose name in ledgers that is; it rents GPUs, and TPUs by their machine types. "host": not rented, your own
-    machine, of which nothing is known before it is looked at, so that memory and peak are 0. `chips`: TPU chips or
+    `service`: who rents it. "tpu": the Cloud TPU API, by that API's names of TPUs. "compute": Compute Engine, which
+    rents GPUs, and TPUs by their machine types. "host": not rented, your own machine, of which nothing is known before
+    it is looked at, so that memory and peak are 0. `chips`: TPU chips or
     GPUs, `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the
     memory of one, `peak_tflops` its dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`:
     where it is rented as flex-start. `images`: PROJECT/FAMILY of images or TPU software versions, the preferred first.
@@ -52,7 +56,7 @@ class Accelerator:
     """
 
     name: str
-    api: Literal["tpu", "gpu", "host"]
+    service: Literal[Service, "host"]
     title: str
     chips: int
     replicas: int
@@ -78,8 +82,10 @@ class Accelerator:
 
     @property
     def device(self) -> Literal["tpu", "gpu", "host"]:
-        """What it computes with, however it is rented: what is installed on it, and what a record calls its devices."""
-        return self.hardware.device if self.hardware else self.api
+        """The kind of its devices, however it is rented; a record calls them so."""
+        if self.hardware:
+            return self.hardware.device
+        return "gpu" if self.service == "compute" else self.service
 
     @property
     def tpu_type(self) -> str:
@@ -89,18 +95,18 @@ class Accelerator:
 
     @property
     def is_rented(self) -> bool:
-        """Whether it is created, billed and deleted; your own machine is none of that."""
-        return self.api != "host"
+        """True if it is created, billed and deleted; your own machine is none of that."""
+        return self.service != "host"
 
     @property
     def is_slice(self) -> bool:
-        """Whether it has several hosts, each a worker of its own."""
+        """True if it has several hosts, each a worker of its own."""
         return self.workers > 1
 
     @property
     def nodes(self) -> int:
-        """How many instances it is, each a worker; a slice is one node of the TPU API, however many workers it has."""
-        return self.workers if self.api == "gpu" else 1
+        """Number of instances, each a worker; a slice is one node of the TPU API."""
+        return self.workers if self.service == "compute" else 1
 
     @property
     def usual_terms(self) -> Provisioning:
@@ -108,9 +114,9 @@ class Accelerator:
         return Provisioning.SPOT if self.spot_only else Provisioning.ON_DEMAND
 
     @property
-    def service(self) -> str:
-        """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
-        return self.api if self.is_rented else self.name
+    def provider_key(self) -> str:
+        """The key of its `VmProvider`: its service, or the name of your own machine, which has one of its own."""
+        return self.service if self.is_rented else self.name
 
     def quota(self, terms: Provisioning) -> str:
         """Google's name of the limit that it counts against on these terms; "" when none is known.
@@ -120,7 +126,7 @@ class Accelerator:
         if self.hardware is None:
             return ""
         usual, chip = terms is Provisioning.ON_DEMAND and not self.spot_only, self.hardware
-        if self.device == "tpu" and self.api == "gpu":
+        if self.device == "tpu" and self.service == "compute":
             return chip.instance_quota if usual else chip.instance_preemptible_quota
         of_slices = chip.slice_quota if usual else chip.preemptible_slice_quota
         if self.is_slice and of_slices is not None:
@@ -140,7 +146,7 @@ class Accelerator:
         if text == SET_UP:
             return set_up_vm()
         if not text.startswith(PREFIX) and known_accelerator(text) is None:
-            facts = {"api": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
+            facts = {"service": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
             sizes = {"chips": 1, "replicas": 1, "workers": 1, "memory_gib": 0, "peak_tflops": 0.0}
             return from_values(cls, {"name": text, **facts, **sizes})
         try:
@@ -162,7 +168,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
     found = machine_family(row.get("machine_type", ""))
     facts = {
         "name": name,
-        "api": "gpu" if found else chip.device,
+        "service": "compute" if found else chip.device,
         "title": _title(chip, count, row["workers"]),
         "replicas": count * chip.devices,
         "memory_gib": chip.memory_gib,
@@ -183,7 +189,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
 @cache
 def set_up_vm() -> Accelerator:
     """A VM without any accelerator, for trying what is installed on the others; nothing is trained on it."""
-    facts = {"name": SET_UP, "api": "gpu", "title": "no accelerator", "chips": 0, "replicas": 1, "workers": 1}
+    facts = {"name": SET_UP, "service": "compute", "title": "no accelerator", "chips": 0, "replicas": 1, "workers": 1}
     return from_values(
         Accelerator,
         {**facts, "memory_gib": 0, "peak_tflops": 0.0, "strategy": "one-device", **catalog_tables()["set_up"]},
@@ -237,7 +243,7 @@ def known_accelerator(name: str) -> Accelerator | None:
 
 
 def with_nodes(item: Accelerator, nodes: int) -> Accelerator:
-    """So many VMs with these GPUs that train together: N times the GPUs, and N times the price; itself for 1.
+    """Combine so many VMs with these GPUs: N times the GPUs, and N times the price; itself for 1.
 
     Raises UsageError for what is no GPU of the catalog, and for more than NODES_MAX.
     """
@@ -266,7 +272,7 @@ def with_nodes(item: Accelerator, nodes: int) -> Accelerator:
 
 
 def _nearest(name: str) -> list[str]:
-    """Up to three names: those that begin like it, before those that are spelled like it."""
+    """Find up to three names: those that begin like it, before those that are spelled like it."""
     for alias, usual in _ALIASES.items():
         name = usual + name.removeprefix(alias) if name.startswith(alias) else name
     if name in accelerators():
@@ -278,7 +284,7 @@ def _nearest(name: str) -> list[str]:
 def _host(address: HostAddress) -> Accelerator:
     return Accelerator(
         name=f"{PREFIX}{address}",
-        api="host",
+        service="host",
         title="your own machine, over SSH",
         chips=1,
         replicas=1,

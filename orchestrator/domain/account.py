@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Service
 from orchestrator.domain.prices import region_of
-
-Kind = Literal["tpu", "gpu"]
-"""What is rented, and deleted by kill switches: a TPU node, with its queued resource if it has one, or an instance."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +33,33 @@ class Billing:
 class Api:
     """An API of the project. Without one that is `needed` nothing can be rented; others only tell something.
 
-    `only_for`: the one kind of accelerator that needs it; None: each does.
+    `only_for`: the one service that needs it; None: each does.
     """
 
     name: str
     enabled: bool
     needed: bool
     purpose: str
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 @dataclass(frozen=True)
 class Permission:
     """A permission of whoever calls. `granted` None: Google could not say whether it is there.
 
-    `only_for`: the one kind of accelerator that needs it; None: each does.
+    `only_for`: the one service that needs it; None: each does.
     """
 
     name: str
     granted: bool | None
     needed: bool
     purpose: str
-    only_for: Kind | None = None
+    only_for: Service | None = None
 
 
 @dataclass(frozen=True)
 class GpuAllowance:
-    """How many GPUs the project may have in all regions; `raisable` None: nobody could say if more can be asked for.
+    """The limit of GPUs over all regions; `raisable` None: nobody could say if more can be asked for.
 
     `reason` is Google's for not raisable.
     """
@@ -131,13 +128,13 @@ class ServiceAccount:
 
     email: str
     roles: tuple[str, ...]
-    may_delete: Mapping[Kind, bool | None]
+    may_delete: Mapping[Service, bool | None]
     may_write: bool | None = None
 
 
 @dataclass(frozen=True)
 class SchedulerAccount:
-    """In whose name Cloud Scheduler deletes TPU nodes, and what that takes besides; None where nobody could say.
+    """The service account by which Cloud Scheduler deletes TPU nodes; None where nobody could say.
 
     `usable`: the account is there and not disabled. `may_act_as`: whoever calls may make jobs that call as it. `agent`:
     Cloud Scheduler's own account in the project, which signs for it when a job fires; `agent_signs`: by a role on the
@@ -179,13 +176,13 @@ class Reservation:
     problem: str = ""
 
     def is_for(self, item: Accelerator) -> bool:
-        """Whether it is for instances like these: of the machine type, with the attached GPUs if it has any."""
+        """Check whether it is for instances like these: of the machine type, with the attached GPUs if it has any."""
         if self.machine_type != item.machine_type:
             return False
         return item.attach is None or self.gpus == {item.attach: item.chips // item.nodes}
 
     def room_for(self, item: Accelerator) -> int:
-        """How many runs on it have room; the VMs of one run are all in one zone."""
+        """Count the runs that have room; the VMs of one run are all in one zone."""
         return max(0, self.size - self.in_use) // item.nodes
 
     def __str__(self) -> str:
@@ -210,11 +207,11 @@ class TpuReservation:
     problem: str = ""
 
     def is_for(self, item: Accelerator) -> bool:
-        """Whether it may be for such nodes of the TPU API: not if Google says that it is for another generation."""
-        return item.api == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
+        """Check whether it may be for such nodes of the TPU API: Google says no other generation."""
+        return item.service == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
 
     def room_for(self, item: Accelerator) -> int:
-        """How many runs on it have room, each on one node."""
+        """Count the runs that have room, each on one node."""
         number = int(item.tpu_type.rpartition("-")[2])  # cores, or chips where one has one core
         return max(0, self.size - self.in_use) // (item.chips if self.unit == "chips" else number)
 

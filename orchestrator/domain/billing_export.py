@@ -61,7 +61,7 @@ def read_export(content: bytes, name: str) -> list[BilledRow]:
     seen: Counter[str] = Counter()
     rows = []
     for where, fields in _records(text, name):
-        row = _row(_Line(where, fields))
+        row = _row(_ExportRow(where, fields))
         # Two rows may be the same in all that is read here and be two costs all the same: the first, the second ...
         seen[row.key] += 1
         rows.append(replace(row, key=f"{row.key}/{seen[row.key]}"))
@@ -131,7 +131,7 @@ def _object(item: Any, where: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _ExportRow:
     """The columns of one row, and where they stand, for the error."""
 
     where: str
@@ -185,34 +185,34 @@ class _Line:
         return found
 
 
-def _row(line: _Line) -> BilledRow:
-    currency = line.must("currency", str, "select the column `currency` too")
+def _row(row: _ExportRow) -> BilledRow:
+    currency = row.must("currency", str, "select the column `currency` too")
     if currency != "USD":
         raise UsageError(
-            f"{line.where}: currency: the account is billed in {currency!r}, and prices and credit here are in USD",
+            f"{row.where}: currency: the account is billed in {currency!r}, and prices and credit here are in USD",
             "import only accounts in USD: a rate that changes daily would look like drift",
         )
-    starts = line.must("usage_start_time", _moment, "a time like 2026-11-01 10:00:00 UTC")
-    ends = line.must("usage_end_time", _moment, "a time like 2026-11-01 11:00:00 UTC")
+    starts = row.must("usage_start_time", _moment, "a time like 2026-11-01 10:00:00 UTC")
+    ends = row.must("usage_end_time", _moment, "a time like 2026-11-01 11:00:00 UTC")
     if ends < starts:
-        raise UsageError(f"{line.where}: usage_end_time: {ends} is before usage_start_time {starts}", "export it again")
-    cost = line.must("cost", _amount, "an amount in USD, like 0.0125")
-    pairs = [(item.get("key"), item.get("value")) for item in line.items("labels", _CSV_LABELS)]
-    labels = {line.as_text("labels", key): line.as_text("labels", value) for key, value in pairs}
-    resource = (line.text("resource.name") or line.text("resource.global_name")).rsplit("/", 1)[-1]
+        raise UsageError(f"{row.where}: usage_end_time: {ends} is before usage_start_time {starts}", "export it again")
+    cost = row.must("cost", _amount, "an amount in USD, like 0.0125")
+    pairs = [(item.get("key"), item.get("value")) for item in row.items("labels", _CSV_LABELS)]
+    labels = {row.as_text("labels", key): row.as_text("labels", value) for key, value in pairs}
+    resource = (row.text("resource.name") or row.text("resource.global_name")).rsplit("/", 1)[-1]
     run, attempt = _whose(labels, resource)
-    exact = [line.text(name) for name in ("billing_account_id", "service.description", "sku.description", "project.id")]
-    exact += [line.text(name) for name in ("invoice.month", "cost_type", "export_time")]
+    exact = [row.text(name) for name in ("billing_account_id", "service.description", "sku.description", "project.id")]
+    exact += [row.text(name) for name in ("invoice.month", "cost_type", "export_time")]
     exact += [starts.isoformat(), ends.isoformat(), format(cost.normalize(), "f"), str(run), str(attempt), resource]
     return BilledRow(
         key=hashlib.sha256("\n".join(exact).encode()).hexdigest()[:32],
-        service=line.text("service.description"),
-        sku=line.text("sku.description"),
-        project=line.text("project.id"),
+        service=row.text("service.description"),
+        sku=row.text("sku.description"),
+        project=row.text("project.id"),
         starts=starts,
         ends=ends,
         cost_usd=cost,
-        credits_usd=_credits(line),
+        credits_usd=_credits(row),
         run=run,
         attempt=attempt,
         managed=run is not None or labels.get(names.MANAGED) == "1",
@@ -228,10 +228,12 @@ def _whose(labels: Mapping[str, str], resource: str) -> tuple[str | None, int | 
     return names.run_of_vm(resource) or (None, None)
 
 
-def _credits(line: _Line) -> Decimal:
+def _credits(row: _ExportRow) -> Decimal:
     """The sum of the row's credits: the free trial's is one, of type PROMOTION."""
     fix = "each credit has an amount in USD, zero or less"
-    found = [_Line(line.where, {"credits.amount": item.get("amount")}) for item in line.items("credits", _CSV_LABELS)]
+    found = [
+        _ExportRow(row.where, {"credits.amount": item.get("amount")}) for item in row.items("credits", _CSV_LABELS)
+    ]
     return sum((item.must("credits.amount", _amount, fix) for item in found), ZERO)
 
 

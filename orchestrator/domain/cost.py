@@ -119,11 +119,6 @@ def side_lines(rates: SideRates, usage: Usage) -> list[CostLine]:
     return [CostLine(item, what, units, price.usd * units, price) for item, what, units, price in amounts if units]
 
 
-def side_cost_usd(rates: SideRates, usage: Usage) -> Decimal:
-    """Sum up what everything besides the VM costs."""
-    return total_usd(side_lines(rates, usage))
-
-
 def total_usd(lines: Sequence[CostLine]) -> Decimal:
     """Sum up the lines."""
     return sum((line.usd for line in lines), ZERO)

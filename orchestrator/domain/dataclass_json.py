@@ -18,13 +18,13 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 _Made = TypeVar("_Made")
 _Reader = Callable[[Any], Any]
-_STORED_AS = "stored_as"
+_STORED_AS, _STORED_VALUES = "stored_as", "stored_values"
 _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "a table", bool: "true or false"}
 
 
-def stored_as(name: str) -> Mapping[str, str]:
-    """Make the metadata of a field that has another name in JSON."""
-    return {_STORED_AS: name}
+def stored_as(name: str, values: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    """Make the metadata of a field that has another name in JSON, where `values` have other names, too."""
+    return {_STORED_AS: name, _STORED_VALUES: values or {}}
 
 
 def to_json(value: Any) -> str:
@@ -35,8 +35,8 @@ def to_json(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not hasattr(value, "from_text"):
         kind: Any = type(value)
-        stored = _stored_names(kind)
-        return {stored[name]: one for name, one in vars(value).items()}
+        names, values = _stored_names(kind), _stored_values(kind)
+        return {names[name]: values[name].get(one, one) if name in values else one for name, one in vars(value).items()}
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
@@ -79,7 +79,7 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
 
 
 def field_value(kind: type, name: str, value: Any) -> Any:
-    """What one field of a dataclass holds. Raises ValueError saying why it cannot, KeyError when there is no such."""
+    """Read one field of a dataclass. Raises ValueError saying why it cannot, KeyError when there is no such."""
     hashable: Any = kind
     return _readers(hashable)[0][name](value)
 
@@ -91,6 +91,12 @@ def _stored_names(kind: Any) -> dict[str, str]:
 
 
 @cache
+def _stored_values(kind: Any) -> dict[str, Mapping[str, str]]:
+    """The values of each field that have other names in JSON, with these."""
+    return {one.name: found for one in fields(kind) if (found := one.metadata.get(_STORED_VALUES))}
+
+
+@cache
 def _field_names(kind: Any) -> dict[str, str]:
     """The field of each name in JSON."""
     return {stored: name for name, stored in _stored_names(kind).items()}
@@ -98,13 +104,15 @@ def _field_names(kind: Any) -> dict[str, str]:
 
 @cache
 def _readers(kind: Any) -> tuple[dict[str, _Reader], frozenset[str]]:
-    """What reads each field, and which fields have no default."""
+    """Get the reader of each field, and the fields that have no default."""
     readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+    for name, values in _stored_values(kind).items():
+        readers[name] = partial(_renamed, {stored: value for value, stored in values.items()}, readers[name])
     return readers, frozenset(field.name for field in fields(kind) if field.default is MISSING)
 
 
 def _reader(hint: Any) -> _Reader:
-    """What checks and converts a value for this type."""
+    """Get the function that checks and converts a value for this type."""
     if get_args(hint):
         return _generic_reader(hint)
     if hint is Decimal:
@@ -119,8 +127,13 @@ def _reader(hint: Any) -> _Reader:
     return partial(_checked, hint)
 
 
+def _renamed(names: Mapping[str, str], reader: _Reader, value: Any) -> Any:
+    read = reader(value)
+    return names.get(read, read)
+
+
 def _from_text(hint: Any) -> Callable[[str], Any] | None:
-    """What makes the value of a text, for a type that is written as one."""
+    """Get the function that makes the value of a text, for a type that is written as one."""
     if hint in (date, datetime):
         return cast("Callable[[str], Any]", hint.fromisoformat)
     is_text = hint is Path or (issubclass(hint, str) and hint is not str)

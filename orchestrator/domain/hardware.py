@@ -67,7 +67,7 @@ class MachineFamily:
     threads_per_core_of: dict[str, int] | None = field(default=None, hash=False)
 
     def gpus_of(self, size: int) -> int:
-        """How many GPUs are built into the machine type of this size; 0 when it does not exist."""
+        """Get the number of GPUs in the machine type of this size; 0 when it does not exist."""
         if not self.gpu:
             return 0
         return size if self.gpus is None else self.gpus.get(str(size), 0)
@@ -106,7 +106,7 @@ def tpus_by_vm_family() -> dict[str, str]:
 
 @cache
 def not_rented() -> dict[str, NotRented]:
-    """What cannot be rented, by how its names begin."""
+    """List what cannot be rented, by how its names begin."""
     return {name: from_values(NotRented, row) for name, row in catalog_tables()["not_rented"].items()}
 
 

@@ -39,7 +39,7 @@ class HostAddress:
 
 
 def is_host(place: str) -> bool:
-    """Whether the place of an attempt is your own machine, and not a zone of a cloud."""
+    """Check whether the place of an attempt is your own machine, and not a zone of a cloud."""
     return "@" in place
 
 

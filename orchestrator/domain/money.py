@@ -23,7 +23,7 @@ def billed_s(lived_s: float, *, is_vm: bool) -> Decimal:
 
 @dataclass(frozen=True)
 class Rate:
-    """What a VM costs while it lives, in USD per hour, and where the figures come from.
+    """The price of a VM, in USD per hour, and where the figures come from.
 
     `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
     `as_of` is the oldest date among the prices (None: there are none), `sources` names all of them, `kind` is live when
@@ -43,7 +43,7 @@ class Rate:
 
     @property
     def is_upper_bound(self) -> bool:
-        """Whether less is billed than this: the price on demand stands for one that is not known."""
+        """True if less is billed than this: the price on demand stands for one that is not known."""
         return self.kind == UPPER_BOUND
 
     @property
@@ -69,7 +69,7 @@ def at_most(amount: Decimal, *, is_bound: bool) -> str:
 
 
 def usd_for(usd_per_hour: Decimal | None, seconds: float | None) -> Decimal | None:
-    """What so many seconds cost at that rate, not rounded; None when either is unknown."""
+    """Cost of so many seconds at that rate, not rounded; None when either is unknown."""
     if usd_per_hour is None or seconds is None:
         return None
     return usd_per_hour * Decimal(repr(seconds)) / SECONDS_PER_HOUR

@@ -88,12 +88,12 @@ def bucket_name(project: str, region: str) -> str:
 
 
 def data_prefix(fingerprint: str) -> str:
-    """Where a data set lies in the bucket: by content, so that it is staged once."""
+    """Get the prefix of a data set in the bucket: by content, so that it is staged once."""
     return f"datasets/{fingerprint[:16]}"
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether an object's whole name matches; `*` stands for anything without a slash, as in a `matchGlob` of Google's.
+    """Check whether an object's whole name matches; `*` is anything without a slash, as in Google's `matchGlob`.
 
     "" matches every name.
     """
@@ -101,7 +101,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def checkpoints_prefix(experiment: str, run: str, attempt: int) -> str:
-    """Where an attempt's trainer leaves its checkpoint: its own place, which no other attempt writes to."""
+    """Get the prefix of an attempt's checkpoints, which no other attempt writes to."""
     return f"{results_prefix(experiment, run, attempt)}/checkpoints"
 
 
@@ -111,5 +111,5 @@ def of_worker(name: str, worker: int) -> str:
 
 
 def results_prefix(experiment: str, run: str, attempt: int, worker: int = 0) -> str:
-    """Where an attempt's artifacts lie in the bucket, those of one worker."""
+    """Get the prefix of an attempt's artifacts in the bucket, those of one worker."""
     return of_worker(f"results/{experiment}/{run}/a{attempt}", worker)

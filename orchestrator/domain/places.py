@@ -1,4 +1,4 @@
-"""Where an attempt runs: a zone of the cloud, or a machine of your own; which VM there, and in which state."""
+"""Places of attempts: zones of the cloud and your own machines; VMs there, and their states."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from orchestrator.domain.prices import region_of
 
 
 def is_zone(text: str) -> bool:
-    """Whether it has the form of a zone's name, as us-central1-a; there need not be such a zone."""
+    """Check whether it has the form of a zone's name, as us-central1-a; there need not be such a zone."""
     return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", text) is not None
 
 
 def is_one_place(text: str) -> bool:
-    """Whether it is a zone or a machine: neither a region nor a sentence."""
+    """Check whether it is a zone or a machine: neither a region nor a sentence."""
     return is_zone(text) or is_host(text)
 
 
 def is_within(zone: str, place: str) -> bool:
-    """Whether the zone is in a place: that zone, its region, or "" for the whole project."""
+    """Check whether the zone is in a place: that zone, its region, or "" for the whole project."""
     return place in ("", zone, region_of(zone))
 
 
@@ -37,11 +37,11 @@ class Place(str):
 
     @property
     def region(self) -> str:
-        """Where data is local to it."""
+        """The region in which data is local to it."""
         return region_of(self) if self.is_rented else self
 
     def bucket(self, project: str) -> str:
-        """Where data sets and results of attempts here are stored: in the region's bucket, or on your machine."""
+        """Get the bucket of the region, or the store on your machine, for data sets and results."""
         return bucket_name(project, self.region) if self.is_rented else self
 
     def work_dir(self, vm: str) -> str:
@@ -50,7 +50,7 @@ class Place(str):
 
     @property
     def ending(self) -> str:
-        """What happens at the deadline, for people."""
+        """Describe what happens at the deadline."""
         return "deleted by its kill switches" if self.is_rented else "stopped there"
 
 
@@ -74,7 +74,7 @@ class VmState(StrEnum):
 
 @dataclass(frozen=True)
 class VmRef:
-    """Which VM: its zone and its short name."""
+    """A VM's zone and short name."""
 
     zone: str
     name: str

@@ -76,7 +76,7 @@ class PriceRow:
 
 @dataclass(frozen=True)
 class PriceAge:
-    """How old a price may be. Spot prices move every few weeks, list prices hardly ever.
+    """The age at which a price is stale. Spot prices move every few weeks, list prices hardly ever.
 
     `tariff_days` is for what no refresh renews, and what has cost the same for years.
     """
@@ -165,9 +165,7 @@ class PriceBook:
         return [zone for *_, zone in sorted(priced)]
 
     def turn(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> tuple[bool, Decimal]:
-        """What zones are sorted by: those that Google's pages name before others, the cheapest first. Raises as
-        `rate`.
-        """
+        """Get the sort key of a zone: those that Google's pages name first, the cheapest first. Raises as `rate`."""
         documented = accelerator.hardware.documented_zones if accelerator.hardware else ()
         return zone not in documented, self.rate(accelerator, zone, terms).usd_per_hour
 
@@ -207,7 +205,7 @@ class PriceBook:
         )
 
     def parts(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> list[RatePart]:
-        """What the rate is made of. Disk and address have one price, on all terms."""
+        """List the parts of the rate. Disk and address have one price, on all terms."""
         if not accelerator.is_rented:
             return []
         parts = []
@@ -274,12 +272,12 @@ class PriceBook:
 
 
 def _priced(kind: str, name: str, terms: Provisioning) -> str:
-    """What has a price, for a sentence: `spot tpu v3-8`."""
+    """Name what has a price, for a sentence: `spot tpu v3-8`."""
     return f"{terms.suffix} {kind} {name}".strip()
 
 
 def _kind_of_all(kinds: set[PriceKind]) -> PriceKind:
-    """What a sum of such prices is: a bound when one of them is, live when all of them are."""
+    """Get the kind of a sum of such prices: a bound when one of them is, live when all of them are."""
     if PriceKind.UPPER_BOUND in kinds:
         return PriceKind.UPPER_BOUND
     return PriceKind.LIVE if kinds == {PriceKind.LIVE} else PriceKind.LIST
@@ -288,7 +286,7 @@ def _kind_of_all(kinds: set[PriceKind]) -> PriceKind:
 def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
     """(item, kind, name, count) of what is the VM itself."""
     if accelerator.device == "tpu":
-        item = "accelerator" if accelerator.api == "tpu" else "accelerator and host"
+        item = "accelerator" if accelerator.service == "tpu" else "accelerator and host"
         return [(item, "tpu", accelerator.tpu_type, 1)]
     machine, nodes = accelerator.machine_type or "", accelerator.nodes
     if accelerator.attach:

@@ -1,4 +1,4 @@
-"""What others published for the same workloads: results, and claims about sizes that nobody trained on.
+"""Published results for the same workloads, and claims about sizes that nobody trained on.
 
 Reference only, never our own results. What a first guess is made from is in orchestrator/predict/published.py.
 """
@@ -56,13 +56,13 @@ def published_results() -> tuple[Published, ...]:
 
 
 def published_summary(workload: str) -> tuple[str, float | None]:
-    """What was published of a workload, in a sentence, and the test accuracy where one was."""
+    """Summarize what was published of a workload, with the test accuracy where one was."""
     accuracies = (each.accuracy for each in published_results() if each.workload == workload)
     return _catalog()["summaries"].get(workload, "nothing published"), next(accuracies, None)
 
 
 def published_network(workload: str) -> Network:
-    """Whose the layers of a workload are: ours where its authors published none; "-" where nothing was published."""
+    """Tell whose layers a workload has: ours where its authors published none; "-" where nothing was published."""
     found: Network = _catalog()["networks"].get(workload, "-")
     return found
 
@@ -89,7 +89,7 @@ class Claim(BaseModel):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong with it, one sentence each."""
+        """The mistakes in it, one sentence each."""
         return (
             f"dividing by 3,600 turns seconds into hours: by its own ratio it is {self.quotient:.2f} hours",
             f"{self.devices:,} is {self.devices_from}",

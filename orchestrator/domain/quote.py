@@ -1,4 +1,4 @@
-"""What an attempt may use and cost at worst, and the attempt itself. Pure: nothing is asked or created."""
+"""The usage and worst-case cost of an attempt, and the attempt itself. Pure: nothing is asked or created."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunSpec
 
-SWITCHES_NEEDED = 2
-"""So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
 WORKER_RESULTS_BYTES = 8 * 2**20
@@ -43,7 +41,7 @@ QUEUE_SHARE = 0.5
 
 
 def kept_bytes(spec: RunSpec) -> int:
-    """What an attempt keeps in the bucket at most, counted from its start to the end of the bucket's lifetime."""
+    """Bytes that an attempt keeps in the bucket at most, from its start to the end of the bucket's lifetime."""
     return spec.dataset_bytes + results_bytes(spec) + (spec.checkpoint_bytes if spec.checkpoint_every else 0)
 
 
@@ -53,17 +51,17 @@ def results_bytes(spec: RunSpec) -> int:
 
 
 def sent_home_bytes(spec: RunSpec) -> int:
-    """So much of what all its workers leave in the bucket is read from there at most: results and manifests."""
+    """Bytes of all workers' results and manifests that are read from the bucket at most."""
     return results_bytes(spec) + spec.accelerator.workers * MANIFEST_BYTES
 
 
 def result_files(worker: int) -> int:
-    """So many files of a worker are brought home at most, besides its record, exit code, log and manifest."""
+    """Number of a worker's files that are downloaded at most, besides record, exit code, log and manifest."""
     return WORKER_FILES if worker else RESULT_FILES
 
 
 def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> Usage:
-    """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
+    """Usage besides the VM of an attempt that lived `lived_s`, at most, by rules that need no counting.
 
     Counts would be lost with the process that counts. Class A: two uploads for each object of the data set (a resumable
     one is two requests), two every 10 s by the runner, one every 20 s where many runs wait for their results, one for
@@ -89,19 +87,14 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     )
 
 
-def switches_needed(item: Accelerator) -> int:
-    """How many kill switches must be proven: none where nothing is made, so nothing has to be deleted."""
-    return SWITCHES_NEEDED if item.is_rented else 0
-
-
 def scheduler_jobs(item: Accelerator) -> int:
-    """How many scheduler jobs watch over one VM: a TPU node cannot have a maximum run time of its own."""
-    return 1 if item.api == "tpu" else 0
+    """Number of scheduler jobs for one VM: a TPU node cannot have a maximum run time of its own."""
+    return 1 if item.service == "tpu" else 0
 
 
 @dataclass(frozen=True)
 class Quote:
-    """What one attempt of a run costs in a zone: its rates at present, and its worst case item by item."""
+    """The price of one attempt in a zone: its rates at present, and its worst case item by item."""
 
     spec: RunSpec
     zone: Place
@@ -112,7 +105,7 @@ class Quote:
 
     @property
     def worst_usd(self) -> Decimal:
-        """What it reserves, in whole cents."""
+        """The amount to reserve, in whole cents."""
         return cents_up(total_usd(self.lines))
 
 
@@ -136,7 +129,7 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
-    """Until when an attempt waits in the queue for capacity, which costs nothing; None without a queue.
+    """Get the time until which an attempt waits in the queue, which costs nothing; None without a queue.
 
     The deadline counts from the request, so the wait is taken from the VM's life, and its worst case holds whenever
     the VM is granted. An extension that has other hours waits for the same share of them.
@@ -159,7 +152,7 @@ def make_attempt(
         run=run.id,
         number=number,
         state=AttemptState.RESERVED,
-        api=run.spec.accelerator.service,
+        provider_key=run.spec.accelerator.provider_key,
         zone=quote.zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),
@@ -175,39 +168,25 @@ def make_attempt(
         seen_at=None,
         proven_at=None,
         gone_at=None,
-        settled_usd=None,
+        vm_cost_usd=None,
         side_cost_usd=ZERO,
     )
 
 
-def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
-    """What an attempt whose VM is gone at `now` has used besides it. `log_bytes` were followed over SSH."""
+def side_cost_usd(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Decimal:
+    """Cost of all besides the VM of an attempt whose VM is deleted at `now`. `log_bytes` were followed over SSH."""
     if attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):  # no VM, but its switches may have stood
-        return Usage(job_days=job_days(run, attempt, now))
-    began = attempt.billed_from or now
-    lived_s = (attempt.billed_until(now) - began).total_seconds()
-    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, job_days(run, attempt, now))
+        used = Usage(job_days=_job_days(run, attempt, now))
+    else:
+        lived_s = (attempt.billed_until(now) - (attempt.billed_from or now)).total_seconds()
+        used = usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, _job_days(run, attempt, now))
+    return total_usd(side_lines(attempt.side_rates, used))
 
 
-def job_days(run: Run, attempt: Attempt, now: datetime) -> int:
-    """For how many calendar days its scheduler jobs are billed, which are disarmed now: in UTC or Pacific time."""
-    if attempt.armed_from is None:
+def _job_days(run: Run, attempt: Attempt, now: datetime) -> int:
+    """Count the calendar days for which its scheduler jobs are billed: in UTC or Pacific time."""
+    if (began := attempt.armed_from) is None:
         return 0
-    return _days_touched(attempt.armed_from, now) * scheduler_jobs(run.spec.accelerator)
-
-
-def _days_touched(began: datetime, ended: datetime) -> int:
-    ended += timedelta(minutes=10)
-    zones = [timedelta(hours=hours) for hours in (0, -7, -8)]
-    return max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
-
-
-def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:
-    """The labels of everything that belongs to the attempt."""
-    return names.labels(
-        experiment=run.experiment,
-        run=run.id,
-        attempt=attempt.number,
-        deadline=attempt.deadline,
-        vm_nonce=attempt.nonce,
-    )
+    ended, zones = now + timedelta(minutes=10), [timedelta(hours=hours) for hours in (0, -7, -8)]
+    days = max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
+    return days * scheduler_jobs(run.spec.accelerator)

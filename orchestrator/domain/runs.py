@@ -62,7 +62,7 @@ class Engine(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What stands behind an accelerator's name where both are shown; nothing for the usual one."""
+        """Text after an accelerator's name where both are shown; nothing for the usual one."""
         return "" if self is Engine.TENSORFLOW else f" {self}"
 
 
@@ -84,7 +84,7 @@ class UserCode:
 
 @dataclass(frozen=True)
 class Script:
-    """How the user's code is trained where it is a script: its command with placeholders, as it was given.
+    """The user's command for a script, with placeholders, as it was given.
 
     `requirements`: the file of its code that lists what is installed for it, "" for nothing.
     """
@@ -157,7 +157,7 @@ class RunSpec:
 
     @property
     def asks_for_checkpoints(self) -> str:
-        """What in a launch has checkpoints kept in the bucket."""
+        """The option of a launch that asks for checkpoints in the bucket."""
         return "{checkpoint} in --command" if self.script else "--checkpoint-every 1"
 
     def latest_end(self, start: datetime) -> datetime:
@@ -166,13 +166,13 @@ class RunSpec:
 
     @property
     def begins_in_queue(self) -> bool:
-        """Whether each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
-        is_reserved_node = bool(self.reservation) and self.accelerator.api == "tpu"
+        """True if each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
+        is_reserved_node = bool(self.reservation) and self.accelerator.service == "tpu"
         return self.provisioning is Provisioning.FLEX_START or is_reserved_node
 
     @property
     def may_queue(self) -> bool:
-        """Whether a VM on demand or as spot is queued for once no zone has capacity."""
+        """True if a VM on demand or as spot is queued for once no zone has capacity."""
         return self.queue_hours is not None and self.accelerator.service == "tpu" and not self.begins_in_queue
 
     @property
@@ -188,8 +188,8 @@ class Run:
     `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
     `parallel` runs of its launch are driven side by side at most.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
-    `preemptions` counts the VMs that were preempted; `stop_requested` is set by Ctrl-C, and by `teardown` in another
-    process.
+    `preemptions` counts the VMs that were preempted, `lost_vms` those that were lost otherwise, or not made, and
+    replaced; `stop_requested` is set by Ctrl-C, and by `teardown` in another process.
     """
 
     id: str
@@ -204,18 +204,19 @@ class Run:
     record: str | None = None
     created_at: datetime
     preemptions: int = 0
+    lost_vms: int = 0
     stop_requested: bool = False
     looks: int = 1
     parallel: int = 4
 
     @property
     def until_verdict(self) -> bool:
-        """Whether it is rented only while the verdict of its experiment does not stand."""
+        """True if it is rented only while the verdict of its experiment does not stand."""
         return self.looks > 1 and self.spec.repeat > FIRST_LOOK
 
     @property
     def lacks_time(self) -> bool:
-        """Whether its deadline ended it, or is about to, and nothing else: with more time it would resume."""
+        """True if its deadline ended it, or is about to, and nothing else: with more time it would resume."""
         return self.error_code == DeadlineReached.__name__ and not self.stop_requested
 
 
@@ -238,7 +239,7 @@ class PastRun:
     record: str
 
     def has_settings_of(self, spec: RunSpec) -> bool:
-        """Whether it trained for as many epochs, with the same batch, precision and cache."""
+        """Check whether it trained for as many epochs, with the same batch, precision and cache."""
         names = ("epochs", "batch_size", "precision", "cache")
         return all(getattr(self, name) == getattr(spec, name) for name in names)
 
@@ -261,17 +262,17 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `outlived_at` is when its VM was last seen alive after its slowest kill switch should have deleted it (None: never).
+    `outlived_at`: when its VM was last seen running after its slowest kill switch should have deleted it (None: never).
     `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
     spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
-    When it is settled, `settled_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
+    When it is settled, `vm_cost_usd` is what the VM cost and `side_cost_usd` everything besides: storage, operations,
     egress and scheduler jobs.
     """
 
     run: str
     number: int
     state: AttemptState
-    api: str
+    provider_key: str = field(metadata=stored_as("api", {"compute": "gpu"}))
     zone: Place
     vm: str
     nonce: str
@@ -290,7 +291,7 @@ class Attempt:
     outlived_at: datetime | None = None
     gone_at: datetime | None
     fetched_bytes: int = 0
-    settled_usd: Decimal | None
+    vm_cost_usd: Decimal | None = field(metadata=stored_as("settled_usd"))
     side_cost_usd: Decimal = field(metadata=stored_as("storage_usd"))
 
     @property
@@ -303,21 +304,21 @@ class Attempt:
         return self.deadline + timedelta(seconds=KILL_SLACK_S)
 
     def billed_until(self, now: datetime) -> datetime:
-        """Until when its VM may be billed, as of `now`: as long as its kill switches take, unless seen alive later."""
+        """Get the end of its VM's bill as of `now`: when its kill switches fire at the latest, unless seen later."""
         return now if self.outlived_at else min(now, self.deleted_by)
 
     @property
     def total_usd(self) -> Decimal:
-        """What it cost with everything besides its VM, once it is settled; zero before."""
-        return (self.settled_usd or ZERO) + self.side_cost_usd
+        """Its VM's cost and its side costs, once it is settled; zero before."""
+        return (self.vm_cost_usd or ZERO) + self.side_cost_usd
 
     def cost_so_far(self, now: datetime) -> Decimal:
-        """What it has cost up to `now` at most, in USD at the rate it is billed at.
+        """Compute its cost up to `now` at most, in USD at the rate it is billed at.
 
         From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same.
         No VM outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was
-        proven before its create, an instance's limit is part of it. One that was seen alive later did, and costs until
-        it is proven deleted.
+        proven before its create, an instance's limit is part of it. One that was seen running later costs until it is
+        proven deleted.
         """
         if self.state is AttemptState.SETTLED:
             return self.total_usd
@@ -327,6 +328,6 @@ class Attempt:
 
 
 def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:
-    """How many hosts of slices are in use at once at most, where so many of the runs are driven side by side."""
+    """Count the hosts of slices in use at once at most, where so many of the runs are driven side by side."""
     hosts = sorted((run.spec.accelerator.workers for run in runs if run.spec.accelerator.is_slice), reverse=True)
     return sum(hosts[:side_by_side])

@@ -41,7 +41,7 @@ def ratio_interval(left: Sequence[float], right: Sequence[float], error: float =
 
 
 def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> bool:
-    """Whether the interval at `error` excludes the ratio 1. False without an interval."""
+    """Check whether the interval at `error` excludes the ratio 1. False without an interval."""
     interval = ratio_interval(left, right, error)
     return interval is not None and not interval[0] <= 1.0 <= interval[1]
 
@@ -72,7 +72,7 @@ class Decision:
 
 
 def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[Decision]]:
-    """Which ratios of a report differ from 1, with a chance of at most `error` for even one false claim among all.
+    """Decide which ratios of a report differ from 1, with a chance of at most `error` for even one false claim.
 
     A report that is asked for several times, to stop when it has a verdict, gets its share of the error each time:
     divided by the number of looks (Bonferroni: it needs no assumption on how looks depend on each other).
@@ -108,7 +108,7 @@ def _holm(tests: Mapping[tuple[int, int], Sides], error: float) -> tuple[dict[tu
 
 
 def more_repeats(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> int | None:
-    """How many more runs on each side would show the difference, with a chance of `POWER`, at this `error`.
+    """Count the further runs on each side that would show the difference, with a chance of `POWER`, at this `error`.
 
     From the noncentral t distribution, taking the ratio and the scatter seen so far for the true ones: about right, no
     promise. None without an interval, or when `MOST_REPEATS` would not do.
@@ -159,7 +159,7 @@ def centre_interval(figures: Sequence[float]) -> Interval | None:
 
 @dataclass(frozen=True)
 class Outlay:
-    """What one run takes, in USD or seconds, by the samples that it trains: fixed + per_sample x samples."""
+    """The cost of one run, in USD or seconds, by the samples that it trains: fixed + per_sample x samples."""
 
     fixed: float
     per_sample: float
@@ -171,7 +171,7 @@ class Outlay:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Where the lines of two accelerators cross: the geometric means over their runs are equal at `samples`.
+    """The crossing of two accelerators' lines: the geometric means over their runs are equal at `samples`.
 
     `low` and `high` are the ends of the 95 % interval: between them the ratio's own interval includes 1. None for an
     end that the runs do not show; both None without repeats. `left_is_less`: above that, the left one takes less.
@@ -185,7 +185,7 @@ class BreakEven:
 
 
 def break_even(left: Sequence[Outlay], right: Sequence[Outlay], error: float = FALSE_VERDICTS) -> BreakEven | None:
-    """From how many samples on one accelerator takes less than the other, between 1 and `MOST_SAMPLES`.
+    """Find the number of samples from which one accelerator takes less than the other, from 1 to `MOST_SAMPLES`.
 
     A number of samples is in the interval if and only if a test at `error` does not tell the two apart there: the
     inversion of a test, as Fieller's (J. Roy. Statist. Soc. B 16, 1954) of a ratio of means, with the test that
@@ -218,7 +218,7 @@ def _at(lines: Sequence[Outlay], log_samples: float) -> list[float]:
 
 
 def _boundary(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Up to where what holds at `low` and not at `high` holds."""
+    """Find where what holds at `low` and not at `high` ends."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -227,7 +227,7 @@ def _boundary(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class _Difference:
-    """Of the means of the logs of two sides, whose variances and sizes these are."""
+    """Difference of the means of two sides' logs, with their variances and sizes."""
 
     mean: float
     variances: tuple[float, float]
@@ -235,7 +235,7 @@ class _Difference:
 
     @property
     def parts(self) -> tuple[float, float]:
-        """What each side adds to the square of the standard error."""
+        """Each side's part of the square of the standard error."""
         return self.variances[0] / self.sizes[0], self.variances[1] / self.sizes[1]
 
     @property
@@ -256,7 +256,7 @@ class _Difference:
 
 
 def half_width(variances: Sequence[tuple[float, float]], error: float) -> float:
-    """Of the interval of a difference whose variance is the sum of these, each with its degrees of freedom.
+    """Half the width of the interval of a difference whose variance is the sum of these, with degrees of freedom.
 
     Infinitely many of a variance that is known. Where all that were estimated have as many: Welch's (Biometrika 34,
     1947); else the critical value of Cochran and Cox (`ratio_interval`).

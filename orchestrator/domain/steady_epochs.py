@@ -1,4 +1,4 @@
-"""Which epochs of a run are steady, and which are odd: drift, shifts of level, outliers."""
+"""Steady and odd epochs of a run: drift, shifts of level, outliers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def steady_span(epochs_s: Sequence[float]) -> SteadySpan:
 
 
 def leading_drift(epochs_s: Sequence[float]) -> int:
-    """How many leading epochs still drift: those before the first that lies in the control limits of the later half.
+    """Count the leading epochs that still drift: those before the first in the control limits of the later half.
 
     Robinson's rule (European Journal of Operational Research 176, 2007) with median and median absolute deviation for
     mean and standard deviation, so that a stall moves no limit; at least 3 % off counts. At most half of them, none of
@@ -96,7 +96,7 @@ def level_shift(epochs_s: Sequence[float]) -> int | None:
 
 
 def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:
-    """Whether they lay on one level before they went to another, and did not approach it."""
+    """Check whether they lay on one level before they went to another, and did not approach it."""
     half = len(epochs_s) // 2
     if len(epochs_s) < LEAST_EPOCHS:
         return False

@@ -16,7 +16,7 @@ from orchestrator.errors import UsageError
 
 @dataclass(frozen=True)
 class Axes:
-    """What differs between the runs of a launch: one run for each combination, `repeats` times.
+    """The axes of a launch: one run for each combination, `repeats` times.
 
     A data size is a number of training samples, None for all that there are; a batch size None for the device's best.
     """
@@ -29,7 +29,7 @@ class Axes:
 
     @property
     def runs_of_each(self) -> int:
-        """How many runs there are on each accelerator."""
+        """Number of runs on each accelerator."""
         return len(self.batch_sizes) * len(self.data_sizes) * len(self.engines) * self.repeats
 
 

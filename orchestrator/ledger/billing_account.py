@@ -23,7 +23,7 @@ _TAKEN = "SELECT state, SUM(committed_nano_usd) FROM attempts GROUP BY state"
 
 @dataclass(frozen=True, kw_only=True)
 class OtherProject:
-    """What another project takes of the credit of its billing account ("": it is not known which).
+    """The share of another project in the credit of its billing account ("": not known which one).
 
     `begun_usd`: both, without reservations for VMs that nobody has asked for yet. `problem`: why nothing is known.
     """
@@ -51,11 +51,11 @@ class OtherProject:
 
 
 class BillingAccountTable(CreditTable):
-    """Which billing account pays for the project, and who else draws on its credit."""
+    """The billing account that pays for the project, and the other projects that draw on its credit."""
 
     @property
     def billing_account(self) -> str:
-        """As `0X0X0X-0X0X0X-0X0X0X`; "": it is not known."""
+        """Its id, as `0X0X0X-0X0X0X-0X0X0X`; "": not known."""
         return self.meta("billing_account") or ""
 
     def set_billing_account(self, account: str) -> None:
@@ -107,7 +107,7 @@ def credit_in_words(amount_usd: Decimal, taken_usd: Mapping[str, Decimal]) -> st
 
 
 def _is_there(path: Path) -> bool:
-    """Or may be: whoever cannot look does not know."""
+    """Check whether the file exists; one that cannot be looked for counts as there."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -118,7 +118,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _read(path: Path) -> OtherProject:
-    """What that ledger says. Raises nothing."""
+    """Read that ledger. Raises nothing."""
     project = path.parent.name
     try:
         with as_it_was(path, _ASKED) as (db, _):

@@ -31,8 +31,9 @@ class Credit:
 
 @dataclass(frozen=True, kw_only=True)
 class Freeze:
-    """Why nothing new is rented until somebody acknowledges it: more was billed than this ledger counts, something else
-    than this program has changed the ledger, it is an older copy, or a copy of one that is at home elsewhere.
+    """The reason why nothing new is rented until somebody acknowledges it.
+
+    More was billed than this ledger counts, something else has changed it, or it is an older copy, or a copy.
     """
 
     at: datetime
@@ -40,7 +41,7 @@ class Freeze:
 
 
 class CreditTable(GrowingDatabase):
-    """What there is, and what is taken of it."""
+    """The credit, and the costs and reservations that draw on it."""
 
     def credit(self) -> Credit | None:
         """The stated credit, None when nobody has stated one."""
@@ -54,7 +55,7 @@ class CreditTable(GrowingDatabase):
             self._grow(db)
 
     def frozen(self) -> Freeze | None:
-        """Why creates are frozen, None when they are not."""
+        """Get the reason why creates are frozen, None when they are not."""
         text = self.meta("freeze")
         return self.read(Freeze, text) if text else None
 
@@ -64,7 +65,7 @@ class CreditTable(GrowingDatabase):
             self._freeze(db, freeze)
 
     def billed_more_usd(self) -> Decimal:
-        """What was billed beyond the settled costs, as acknowledged: the latest word for each run counts."""
+        """Sum up the bills beyond the settled costs, as acknowledged: the latest word for each run counts."""
         return self._sum(BILLED_MORE)
 
     def committed_usd(self, experiment: str | None = None) -> Decimal:
@@ -72,7 +73,7 @@ class CreditTable(GrowingDatabase):
         return self._committed_usd(experiment)
 
     def begun_usd(self, experiment: str | None = None) -> Decimal:
-        """As `committed_usd`, without reservations of attempts that have not asked for a VM yet."""
+        """Sum up as `committed_usd`, without reservations of attempts that have not asked for a VM yet."""
         return self._committed_usd(experiment, left_out="reserved")
 
     def _committed_usd(self, experiment: str | None, left_out: str | None = None) -> Decimal:
@@ -84,11 +85,11 @@ class CreditTable(GrowingDatabase):
         )
 
     def settled_usd(self) -> Decimal:
-        """What all settled attempts have cost."""
+        """Sum up the costs of all settled attempts: VMs and side costs."""
         return self._sum("SELECT SUM(committed_nano_usd) FROM attempts WHERE state='settled'")
 
     def _freeze_too(self, db: sqlite3.Connection, now: datetime, reason: str) -> None:
-        """For this reason, beside what it may be frozen for already."""
+        """Freeze creates for one more reason."""
         before = self.frozen()
         reasons = reason if before is None else f"{before.reason}; {reason}"
         self._freeze(db, Freeze(at=now if before is None else before.at, reason=reasons))

@@ -116,7 +116,7 @@ class Database:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether nothing of it is kept."""
+        """True if nothing of it is kept."""
         return self.path == IN_MEMORY
 
     def close(self) -> None:

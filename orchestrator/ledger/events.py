@@ -1,4 +1,4 @@
-"""What happened to a run: a closed set of event kinds. Code reads their fields; their text is for display only."""
+"""Events of a run: a closed set of kinds. Code reads their fields; their text is for display only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.domain.runs import Stage
 from orchestrator.ledger.database import Database
 
 
-class _Kind:
-    """What happened; `template` makes its text of its fields."""
+class _EventKind:
+    """An event; `template` makes its text of its fields."""
 
     template = ""
 
@@ -21,15 +21,15 @@ class _Kind:
 
 
 @dataclass(frozen=True)
-class Note(_Kind):
-    """For people alone; the other kinds are what code reads again."""
+class Note(_EventKind):
+    """Text for people; code reads the other kinds."""
 
     template = "{text}"
     text: str
 
 
 @dataclass(frozen=True)
-class ZoneRefused(_Kind):
+class ZoneRefused(_EventKind):
     """A zone did not give the VM. `error`: the code; `place`: where that holds, see `ZoneRefusal`."""
 
     template = "{zone} refused, {error}: {sentence}"
@@ -41,7 +41,7 @@ class ZoneRefused(_Kind):
 
 
 @dataclass(frozen=True)
-class QuotaAwaited(_Kind):
+class QuotaAwaited(_EventKind):
     """The quota is used by other runs of this ledger: once one of them has ended, all zones are tried again."""
 
     template = "waits for quota that {in_use} other VMs of yours use"
@@ -49,8 +49,8 @@ class QuotaAwaited(_Kind):
 
 
 @dataclass(frozen=True)
-class CreateIntended(_Kind):
-    """What comes next is the create call. `image`: what the VM boots from."""
+class CreateIntended(_EventKind):
+    """The create call comes next. `image`: the VM boots from it."""
 
     template = "creating {vm} in {zone} from {image}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}"
     vm: str
@@ -61,7 +61,7 @@ class CreateIntended(_Kind):
 
 
 @dataclass(frozen=True)
-class CreateRequested(_Kind):
+class CreateRequested(_EventKind):
     """The create call was answered."""
 
     template = "create requested: {operation}"
@@ -69,7 +69,7 @@ class CreateRequested(_Kind):
 
 
 @dataclass(frozen=True)
-class VmReady(_Kind):
+class VmReady(_EventKind):
     """The cloud says that the VM is ready."""
 
     template = "{vm} is ready"
@@ -77,7 +77,7 @@ class VmReady(_Kind):
 
 
 @dataclass(frozen=True)
-class SwitchProven(_Kind):
+class SwitchProven(_EventKind):
     """A kill switch was read back from the cloud: it will fire in time."""
 
     template = "kill switch proven: {switch}"
@@ -85,7 +85,7 @@ class SwitchProven(_Kind):
 
 
 @dataclass(frozen=True)
-class SoftwareReady(_Kind):
+class SoftwareReady(_EventKind):
     """The Python that has the trainer's TensorFlow was found or made; `environment` says where it comes from."""
 
     template = "software ready after {seconds:.1f} s: {environment}"
@@ -94,7 +94,7 @@ class SoftwareReady(_Kind):
 
 
 @dataclass(frozen=True)
-class DevicesFound(_Kind):
+class DevicesFound(_EventKind):
     """The devices that the trainer will use, as its probe printed them."""
 
     template = "devices: {devices}"
@@ -102,14 +102,14 @@ class DevicesFound(_Kind):
 
 
 @dataclass(frozen=True)
-class TrainerStarted(_Kind):
+class TrainerStarted(_EventKind):
     """The trainer runs on the VM."""
 
     template = "trainer started"
 
 
 @dataclass(frozen=True)
-class StageDone(_Kind):
+class StageDone(_EventKind):
     """A stage has done its work."""
 
     template = "{done} done"
@@ -157,7 +157,7 @@ class EventTable(Database):
             )
 
     def events(self, run_id: str) -> list[Event]:
-        """What happened to a run, oldest first. Raises LedgerTrouble where a row is none that we wrote."""
+        """List a run's events, oldest first. Raises LedgerTrouble for a row that is not ours."""
         return self._read("run=? ORDER BY seq", run_id)
 
     def last_events(self, experiment: str) -> dict[str, Event]:

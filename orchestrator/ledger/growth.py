@@ -41,7 +41,7 @@ class GrowingDatabase(Database):
 
     @property
     def _kept_generation(self) -> int:
-        """What the file says; 0 where there is none yet, or it is damaged, and the next change writes it anew."""
+        """The number in the file; 0 where there is none or it is damaged: the next change writes it anew."""
         try:
             return int(self._generation_file.read_text("ascii"))
         except (OSError, ValueError):

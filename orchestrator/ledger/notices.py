@@ -1,4 +1,4 @@
-"""Which notifications are due, and which were sent: written before they are sent and after it.
+"""Notifications that are due, and those that were sent: written before they are sent and after it.
 
 So each is sent at least once, whenever a process is killed; twice only where that happens between the service's answer
 and the note of it here. Of two processes that look at the same time, one sends.
@@ -18,7 +18,7 @@ _WATCH = "watch"
 
 
 class NoticeKind(StrEnum):
-    """What people can be told of."""
+    """A subject of notifications."""
 
     VERDICT = "verdict"
     FAILURE = "failure"
@@ -37,7 +37,7 @@ class Notice:
 
 
 class NoticeTable(Database):
-    """What people were told, and are to be told."""
+    """Notifications, sent and due."""
 
     def watch(self, at: datetime, experiments: Iterable[str]) -> None:
         """Have these experiments looked at until `unwatch`, by later processes too."""
@@ -48,7 +48,7 @@ class NoticeTable(Database):
             )
 
     def unwatch(self, experiment: str) -> None:
-        """It has ended, and what there is to tell of it is written down."""
+        """Stop watching an experiment that has ended and whose notices are written down."""
         with self.transaction() as db:
             db.execute("DELETE FROM notices WHERE key=?", (f"{_WATCH}:{experiment}",))
 
@@ -67,11 +67,11 @@ class NoticeTable(Database):
                 )
 
     def has_notice(self, key: str) -> bool:
-        """Whether it is written down, sent or not."""
+        """Check whether it is written down, sent or not."""
         return bool(self.select("SELECT 1 FROM notices WHERE key=?", (key,)))
 
     def take_notices(self, now: datetime, until: datetime) -> list[Notice]:
-        """What is not sent, for the caller to send: nobody else gets it before `until`."""
+        """Take the notices that are not sent, to send them: nobody else gets them before `until`."""
         waiting = "kind != ? AND sent_at IS NULL AND (taken_until IS NULL OR taken_until < ?)"
         found = (_WATCH, now.isoformat())
         if not self.select(f"SELECT 1 FROM notices WHERE {waiting} LIMIT 1", found):  # noqa: S608 - constants

@@ -1,4 +1,4 @@
-"""What is open in another project's ledger, which is only read: never created, migrated or changed.
+"""Open runs in another project's ledger, which is only read: never created, migrated or changed.
 
 Rows that something else has changed are read as they were, where that is known, and named.
 """
@@ -70,7 +70,7 @@ def look_into(name: str, path: Path) -> OtherLedger:
 
 
 def find_open_runs(path: Path) -> OpenRuns:
-    """What is open in the ledger at `path`. Raises LedgerTrouble where that cannot be known."""
+    """Find the open runs in the ledger at `path`. Raises LedgerTrouble where that cannot be known."""
     with as_it_was(path, _ASKED) as (db, damage):
         rows = db.execute(_FIND, (*_ENDED, AttemptState.SETTLED)).fetchall()
         return OpenRuns(tuple(OpenRun(run, state, datetime.fromisoformat(since)) for run, state, since in rows), damage)

@@ -1,4 +1,4 @@
-"""Whether a ledger is what this program made of it: not changed by something else, older than its runs, or a copy."""
+"""Checks of a ledger: changed by something else, older than its runs, or a copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADOPT = (
 
 
 class PastTable(CreditTable):
-    """What the ledger knows of itself. What is not as it should be freezes creates until somebody has seen it."""
+    """Checks of the ledger itself. Damage, an older copy or a copy freeze creates until somebody has seen it."""
 
     def restore(self, now: datetime) -> None:
         """Bring back what something else has changed, and freeze creates until somebody has seen what it was."""
@@ -68,7 +68,7 @@ class PastTable(CreditTable):
 
     @cached_property
     def original(self) -> Place | None:
-        """Where the ledger is at home of which this one is a copy; None: it is no copy."""
+        """The home of the ledger of which this one is a copy; None: it is no copy."""
         text = self.meta("place")
         home = self.read(Place, text) if text else None
         return home if home and not home.is_that_of(find_place(self.copied_from or self.path)) else None
@@ -87,7 +87,7 @@ class PastTable(CreditTable):
 
     @staticmethod
     def _distrust_reservations(db: sqlite3.Connection) -> None:
-        """What an older copy calls reserved may have been rented since: that is to be deleted, and not begun."""
+        """Have the reservations of an older copy deleted, not begun: they may have been rented since."""
         db.execute(
             "UPDATE attempts SET state='deleting', body=json_set(body, '$.state', 'deleting') WHERE state='reserved'"
         )

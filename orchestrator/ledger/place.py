@@ -1,4 +1,4 @@
-"""Where a ledger is at home: a machine, a folder, and a file in it of which every copy is another file."""
+"""The home of a ledger: a machine, a folder, and a file in it of which every copy is another file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 @dataclass(frozen=True)
 class Place:
-    """Where a ledger lies. `machine`: a hash of its id, "" where it has none; `host`: its name, for people.
+    """The place of a ledger. `machine`: a hash of its id, "" where it has none; `host`: its name, for people.
 
     `mark`: number and time of change of the file beside the ledger, which no copy keeps; "" where there is none.
     """
@@ -29,7 +29,7 @@ class Place:
         return f"{self.folder} on {self.host}"
 
     def is_that_of(self, now: Place) -> bool:
-        """Whether a ledger that was at home here is so `now`, and was not copied from here.
+        """Check whether a ledger that was at home here is so `now`, and was not copied from here.
 
         So it is under the same path of the same machine, also when it was put back there from a backup; and where the
         file beside it is the same one, after the folder was renamed, or seen from a container or another machine.
@@ -42,7 +42,7 @@ class Place:
 
 
 def _is_another(before: str, now: str) -> bool:
-    """Whether there is still a folder of that name, and not this one under another name, as by a bind mount."""
+    """Check whether there is still a folder of that name, and not this one under another name, as by a bind mount."""
     try:
         return not Path(before).samefile(now)
     except OSError:
@@ -50,7 +50,7 @@ def _is_another(before: str, now: str) -> bool:
 
 
 def find_place(ledger: Path) -> Place:
-    """Where that ledger lies now. Raises nothing."""
+    """Find the present place of that ledger. Raises nothing."""
     folder = ledger.parent.resolve()
     return Place(_machine_id(), socket.gethostname(), str(folder), _mark(_mark_file(ledger)))
 

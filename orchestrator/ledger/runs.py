@@ -31,7 +31,7 @@ class Experiment:
 
 
 def command_text(argv: Sequence[str]) -> str:
-    """How the launch was asked for, as JSON, for the record of the experiment."""
+    """Write the launch's command as JSON, for the record of the experiment."""
     return json.dumps(list(argv))
 
 
@@ -69,7 +69,7 @@ class RunTable(GrowingDatabase):
         return self.read(Run, rows[0][0])
 
     def runs(self, experiment: str | None = None) -> list[Run]:
-        """Of one experiment or of all, in the order of their creation."""
+        """List the runs of one experiment, or all, in the order of their creation."""
         if experiment is None:
             rows = self.select("SELECT body FROM runs ORDER BY rowid")
         else:
@@ -101,7 +101,7 @@ class RunTable(GrowingDatabase):
         return [self.read(Attempt, row[0]) for row in self.select(query + order, parameters)]
 
     def outlived(self, *, unsettled: bool = False) -> list[Attempt]:
-        """Attempts whose VM was seen alive when its kill switches should have deleted it, in order."""
+        """Attempts whose VM was seen running when its kill switches should have deleted it, in order."""
         query = 'SELECT body FROM attempts WHERE instr(body, \'"outlived_at": "\')'
         query += " AND state != 'settled'" if unsettled else ""
         return [self.read(Attempt, row[0]) for row in self.select(query + " ORDER BY +run, number")]
@@ -175,7 +175,7 @@ def check_state(attempt: Attempt, expected: AttemptState) -> None:
 
 
 def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
-    """What counts against the credit, rounded up, follows from the attempt's state."""
+    """Make the row of an attempt. Its state decides what counts against the credit, rounded up."""
     settled = attempt.state is AttemptState.SETTLED
     committed_usd = attempt.total_usd if settled else attempt.reserved_usd
     nano = int((committed_usd * NANO).to_integral_value(rounding=ROUND_UP))

@@ -65,7 +65,7 @@ class Damage:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it was never sealed."""
+        """True if it was never sealed."""
         return self.copy is None and self.checksum is None
 
     @property
@@ -82,7 +82,7 @@ class Damage:
 
 
 def add_functions(db: sqlite3.Connection) -> None:
-    """What the statements of this module call; each connection needs them first."""
+    """Add the functions that this module's statements call; each connection needs them first."""
     db.create_function("row_text", -1, _text, deterministic=True)
     db.create_function("row_checksum", 1, _checksum, deterministic=True)
 
@@ -105,7 +105,7 @@ def unwatch(db: sqlite3.Connection) -> None:
 
 
 def sealed_version(db: sqlite3.Connection) -> str | None:
-    """The schema version that was sealed: its row may be gone or changed. None: of none, or of an older version."""
+    """The schema version that was sealed: its row may be missing or changed. None: of none, or of an older version."""
     found = db.execute("SELECT copy, checksum FROM seals WHERE tab = 'meta' AND key = 'schema_version'").fetchone()
     return str(json.loads(found[0])[1]) if found and _checksum(found[0]) == found[1] else None
 

@@ -1,1 +1,1 @@
-"""What may be spent, what was spent, and at which prices."""
+"""Admission, costs and prices."""

@@ -30,7 +30,7 @@ LAG = timedelta(hours=24)
 
 
 class Coverage(StrEnum):
-    """How much of a run's usage the imported rows can cover."""
+    """The part of a run's usage that the imported rows can cover."""
 
     WHOLE = "whole"
     PARTIAL = "partial"  # outside the rows' time, or so near to their end that more may come
@@ -51,7 +51,7 @@ class Drift:
 
     @property
     def ratio(self) -> Decimal | None:
-        """How much more was billed than counted, as a part of the latter; None when nothing is counted."""
+        """Excess of the bill over the count, as a part of the latter; None when nothing is counted."""
         return (self.billed_usd - self.counted_usd) / self.counted_usd if self.counted_usd else None
 
     @property
@@ -93,7 +93,7 @@ class Comparison:
 
     @property
     def over(self) -> list[Drift]:
-        """What freezes creates: single runs, the buckets, or many small excesses together (as run "total")."""
+        """The reasons to freeze creates: single runs, the buckets, or many small excesses together (as run "total")."""
         single = [item for item in (*self.runs, self.shared) if item.is_over]
         return single or ([self.known] if self.known.is_over else [])
 
@@ -216,23 +216,23 @@ class Bills:
         return self._shared_usd() if item.run == SHARED else _counted(self._ledger.attempts(item.run))
 
     def _shared_usd(self) -> Decimal:
-        """What the ledger counts for buckets, operations and egress: billed without a run's label."""
+        """Sum up the ledger's costs of buckets, operations and egress: billed without a run's label."""
         return sum((attempt.side_cost_usd for attempt in self._ledger.attempts()), ZERO)
 
 
 def _counted(attempts: Sequence[Attempt]) -> Decimal:
-    """What the ledger counts for a run's VMs; what lies in buckets is billed without the run's label."""
-    return sum((attempt.settled_usd or ZERO for attempt in attempts), ZERO)
+    """Sum up the ledger's costs of a run's VMs; storage is billed without the run's label."""
+    return sum((attempt.vm_cost_usd or ZERO for attempt in attempts), ZERO)
 
 
 def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> Coverage:
-    """Whether rows from `starts` to `ends` cover all usage of these attempts; those that cost nothing do not count.
+    """Get how much of these attempts' usage rows from `starts` to `ends` cover; those that cost nothing do not count.
 
     Rows are of whole hours or of exact times: an hour more or less at both ends is none.
     """
     if any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return Coverage.OPEN
-    costly = [attempt for attempt in attempts if attempt.settled_usd]
+    costly = [attempt for attempt in attempts if attempt.vm_cost_usd]
     inside = all(_lived_between(attempt, starts - HOUR, ends) for attempt in costly)
     return Coverage.WHOLE if costly and inside else Coverage.PARTIAL
 

@@ -89,13 +89,13 @@ def experiment_sums(ledger: Ledger, now: datetime, newest: int | None = None) ->
 
 
 def counts(ledger: Ledger) -> tuple[int, int]:
-    """How many experiments and runs there are."""
+    """Count experiments and runs."""
     [(experiments, runs)] = ledger.select("SELECT (SELECT COUNT(*) FROM experiments), (SELECT COUNT(*) FROM runs)")
     return experiments, runs
 
 
 def _used_so_far(ledger: Ledger, now: datetime) -> Mapping[str, Decimal]:
-    """What the open attempts of each run have used of their reservations; only those are read one by one."""
+    """Sum up what the open attempts of each run have used of their reservations; only those are read one by one."""
     used: dict[str, Decimal] = defaultdict(lambda: ZERO)
     for attempt in ledger.attempts(unsettled=True):
         used[attempt.run] += attempt.cost_so_far(now)

@@ -27,7 +27,7 @@ _NO_USE = "an expired credit pays for nothing"
 
 @dataclass(frozen=True)
 class MoneyView:
-    """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
+    """Balance, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
 
     `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
     beyond that, as acknowledged. Both it and `reserved` include what `others` take: projects of one billing account.
@@ -87,7 +87,7 @@ def credit_for(
     until: datetime | None = None,
     but: Attempt | None = None,
 ) -> Credit:
-    """As `credit_or_refuse` when any of these is rented; your own machines need no credit."""
+    """Get the credit as `credit_or_refuse` when any of these is rented; your own machines need none."""
     if any(item.is_rented for item in items):
         return credit_or_refuse(ledger, now=now, until=until, but=but)
     return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if ledger.simulated else ZERO, stated_at=now)
@@ -110,14 +110,12 @@ def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
 
 
 def committed_usd(attempt: Attempt, now: datetime) -> Decimal:
-    """What an open attempt takes of the credit: its reservation, or its cost so far if that is more (its VM outlived
-    its kill switches).
-    """
+    """An open attempt's share of the credit: its reservation, or its cost where its VM outlived its kill switches."""
     return max(attempt.reserved_usd, attempt.cost_so_far(now))
 
 
 def outlived_sentence(attempt: Attempt, now: datetime) -> str:
-    """What a VM that outlived its kill switches has cost: a reservation is to exclude that, so it is never hidden."""
+    """Describe the cost of a VM that outlived its kill switches: a reservation is to exclude that."""
     due = f"its kill switches should have deleted it by {attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
     end = f"proven deleted at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN deleted"
     cost = f"cost {usd(attempt.cost_so_far(now))}, reserved {usd(attempt.reserved_usd)}"
@@ -125,7 +123,7 @@ def outlived_sentence(attempt: Attempt, now: datetime) -> str:
 
 
 def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
-    """Where the money stands at `now`, from the ledger alone."""
+    """Compute the balance at `now`, from the ledger alone."""
     live = ledger.attempts(unsettled=True)
     settled = ledger.settled_usd()
     reserved = sum((committed_usd(attempt, now) for attempt in live), ZERO)
@@ -155,7 +153,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
 
 
 def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
-    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays reserved."""
+    """Attempts whose VM must be deleted by now and of which nobody has proven it: their money stays reserved."""
     return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deleted_by < now]
 
 
@@ -171,12 +169,12 @@ def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> dat
 
 
 def _end_of(day: date) -> datetime:
-    """When a credit ends whose last day this is: at midnight UTC, which in Google's time zone, Pacific, is earlier."""
+    """Get the end of a credit's last day: at midnight UTC, which is earlier than in Google's time zone, Pacific."""
     return datetime.combine(day, time(), timezone.utc) + timedelta(days=1)
 
 
 def stop_at(attempt: Attempt) -> datetime:
-    """When its training must end, so that its record is collected before the deadline.
+    """Get the time at which its training must end, so that its record is collected before the deadline.
 
     Short lives (a tenth of which is less than the margin) keep a tenth for collecting.
     """
@@ -185,7 +183,7 @@ def stop_at(attempt: Attempt) -> datetime:
 
 
 def must_stop(attempt: Attempt, now: datetime) -> str | None:
-    """Why the run must be stopped now, or None."""
+    """Get the reason why the run must be stopped now, or None."""
     if now >= stop_at(attempt):
         return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
     if attempt.cost_so_far(now) >= attempt.reserved_usd > 0:  # what is not rented has none

@@ -88,7 +88,7 @@ def renew(home: Path, source: Callable[[], PriceSource], today: date) -> str:
 
 
 def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceChange]:
-    """What differs, in the order of the live rows. What only one of the two knows is a difference, as of spot."""
+    """List the differences in the order of the live rows; a price that only one of the two knows is one."""
     known = {row.key: row for row in dated}
     found = []
     for new in live:

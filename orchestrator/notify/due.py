@@ -1,4 +1,4 @@
-"""What there is to tell of an experiment, read from the ledger alone: a process that is killed forgets none of it."""
+"""Notices that are due of an experiment, read from the ledger alone: a process that is killed loses none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of_experiment(ledger: Ledger, experiment: str, now: datetime) -> list[Notice
 
 
 def of_credit(ledger: Ledger, now: datetime) -> list[Notice]:
-    """Whether half of the credit, or nine tenths, are used. A credit that is stated anew is another one."""
+    """Check whether half of the credit, or nine tenths, are used. A credit that is stated anew is another one."""
     stated = ledger.credit()
     try:
         credit = stated or stated_credit(ledger, now=now)
@@ -48,7 +48,7 @@ def of_credit(ledger: Ledger, now: datetime) -> list[Notice]:
 
 
 def of_unproven(names: Sequence[str]) -> list[Notice]:
-    """What a teardown could not prove gone: each thing once, whatever the cloud says of it later."""
+    """Make a notice of what a teardown could not prove deleted: each thing once, whatever the cloud says later."""
     return [
         Notice(f"unproven:{name.partition(': ')[0]}", NoticeKind.UNPROVEN, f"may still be billed: {name}")
         for name in names
@@ -56,7 +56,7 @@ def of_unproven(names: Sequence[str]) -> list[Notice]:
 
 
 def has_ended(runs: Sequence[Run]) -> bool:
-    """Whether every run is over, with its VMs proven deleted."""
+    """Check whether every run is over, with its VMs proven deleted."""
     return all(run.stage is Stage.DONE for run in runs)
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger("orchestrate")
 
 
 class Messenger(Protocol):
-    """Where messages go: Slack, e-mail, a webhook; one or several."""
+    """Services that take messages: Slack, e-mail, a webhook; one or several."""
 
     def send(self, title: str, body: str, *, is_bad: bool) -> Sequence[str]:
         """Send to all; returns the names of those that did not take it. Raises CloudError where none did.
@@ -88,7 +88,7 @@ class Notifier:
             self._wait(thread)
 
     def tell_unproven(self, names: Sequence[str]) -> None:
-        """What may still be billed after a teardown, and what was not sent before. Raises nothing."""
+        """Send what may still be billed after a teardown, and what was not sent before. Raises nothing."""
         if self._kinds:
             with suppress(OrchestratorError):
                 self._add(of_unproven(names))
@@ -141,7 +141,7 @@ class Notifier:
 
 @contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """What fails in the block ends the block alone, and is named in `problems`: nothing depends on messages."""
+    """End the block alone at any failure, and name it in `problems`: nothing depends on messages."""
     try:
         yield
     except Exception as cause:  # the border of a thread that nothing depends on
@@ -149,7 +149,7 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 
 def _send(messenger: Messenger, due: Sequence[Notice], *, simulated: bool) -> Sequence[str]:
-    """What was found at one look, as one message; first what may still be billed."""
+    """Send what was found at one look as one message; first what may still be billed."""
     due = sorted(due, key=lambda one: one.kind is not NoticeKind.UNPROVEN)
     kinds = " and ".join(dict.fromkeys(one.kind.value for one in due))
     title = f"orchestrate: {kinds}" + (" (simulated)" if simulated else "")

@@ -1,4 +1,4 @@
-"""What a VM wrote into the bucket is read up to a bound, and counted in the ledger before it travels."""
+"""Reads of objects that a VM wrote: bounded, and counted in the ledger before they travel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_bounded(
 
 
 def may_fetch(ledger: Ledger, run: Run, attempt: Attempt, item: StoredObject) -> bool:
-    """Whether an object fits into what was reserved for egress; it is written down before it is sent.
+    """Check whether an object fits into what was reserved for egress; it is written down before it is sent.
 
     Raises Unavailable where that cannot be written now.
     """

@@ -1,4 +1,4 @@
-"""Deletes what is billed, proves it gone, and reports what could not be proven."""
+"""Deletes what is billed, proves it deleted, and reports what could not be proven."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.domain.cost import Usage, side_cost_usd
+from orchestrator.domain.cost import Usage, side_lines, total_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
@@ -45,7 +45,7 @@ log = logging.getLogger("orchestrate")
 
 @dataclass
 class TeardownReport:
-    """What was deleted, what is proven deleted, and what is not. `unproven` empty means: nothing of ours bills."""
+    """Result of a teardown. `unproven` empty means: nothing of ours bills."""
 
     ended: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
@@ -55,9 +55,9 @@ class TeardownReport:
     deleted_buckets: list[str] = field(default_factory=list)
     of_others: list[str] = field(default_factory=list)
     """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
-    that was lost. Those that ought to be gone by now are in `unproven` besides."""
+    that was lost. Those that should be deleted by now are in `unproven` besides."""
     outlived: list[Attempt] = field(default_factory=list)
-    """Those whose VM was seen alive after its kill switches should have deleted it."""
+    """Those whose VM was seen running after its kill switches should have deleted it."""
 
 
 def unfinished(services: VmServices) -> list[Run]:
@@ -66,7 +66,7 @@ def unfinished(services: VmServices) -> list[Run]:
 
 
 def is_driven(services: VmServices, run: Run) -> bool:
-    """Whether another process drives the run now."""
+    """Check whether another process drives the run now."""
     return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
@@ -83,7 +83,7 @@ def ask_to_stop(services: VmServices, run: Run) -> LedgerTrouble | None:
 
 @dataclass(frozen=True)
 class _Proof:
-    """That something of a VM is gone, or why nobody knows."""
+    """Proof that something of a VM is deleted, or why nobody knows."""
 
     vm: VmRef
     ended: str
@@ -103,7 +103,7 @@ def _logged(do: Callable[[T], None]) -> Callable[[T], None]:
 
 
 def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proof | None:
-    """Of one thing; whatever goes wrong, the others are proven deleted all the same. None where it had ended before."""
+    """Prove one deletion; whatever goes wrong, the others are proven all the same. None where it had ended before."""
     try:
         return _Proof(vm, ended) if prove() else None
     except StillBilling as cause:
@@ -188,7 +188,7 @@ class Cleanup:
         if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
             return {}
         left = Usage(job_days=JOB_DAYS * scheduler_jobs(run.spec.accelerator))
-        return {"side_cost_usd": side_cost_usd(attempt.side_rates, left)}
+        return {"side_cost_usd": total_usd(side_lines(attempt.side_rates, left))}
 
     def stop_again(self, runs: Sequence[Run]) -> None:
         """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""
@@ -199,10 +199,10 @@ class Cleanup:
                 self._not_proven([f"run {run.id} may go on in another process: {cause.sentence}"])
 
     def delete_leaked(self) -> None:
-        """What is of this ledger and of no run that is unfinished."""
+        """Delete what is of this ledger and of no unfinished run."""
         leaked: list[tuple[VmProvider, Billable]] = []
-        for api, provider in self._services.vms.items():
-            found = self._look(api)
+        for key, provider in self._services.vms.items():
+            found = self._look(key)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
                 mine = is_own(self._services, item)
@@ -213,7 +213,7 @@ class Cleanup:
         self._delete(leaked)
 
     def _leave(self, item: Billable) -> None:
-        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed.
+        """Leave it to its own ledger and its kill switches; once those should have deleted it, report it.
 
         So it is at once where this is a copy of that ledger: it may be all that is left of it.
         """
@@ -228,14 +228,14 @@ class Cleanup:
     def delete_all(self) -> None:
         """Everything of ours in every zone; then, as the proof, another look at everything."""
         vms = self._services.vms
-        self._delete([(provider, item) for api, provider in vms.items() for item in self._look(api)])
-        for api in vms:
-            self._not_proven(map(str, self._look(api)))
+        self._delete([(provider, item) for key, provider in vms.items() for item in self._look(key)])
+        for key in vms:
+            self._not_proven(map(str, self._look(key)))
 
-    def _look(self, api: str) -> Sequence[Billable]:
+    def _look(self, provider_key: str) -> Sequence[Billable]:
         asked_at = self._services.clock.now()
         try:
-            listing = list_service(self._services, api)
+            listing = list_service(self._services, provider_key)
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("resources", cause))
             return ()
@@ -244,7 +244,7 @@ class Cleanup:
         return listing.found
 
     def _note_outlived(self, running: Set[str], asked_at: datetime) -> None:
-        """A VM that is deleted here may be gone before its attempt is ended."""
+        """A VM that is deleted here may be deleted before its attempt is ended."""
         with suppress(OrchestratorError):
             for attempt in self._services.ledger.attempts(unsettled=True):
                 if attempt.vm in running:
@@ -289,7 +289,7 @@ class Cleanup:
                 self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
 
     def _standing(self, switch: KillSwitch) -> Iterator[StandingSwitch]:
-        """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
+        """List the switches of this kind. An account that may not look, and never rented what it is for, has none."""
         try:
             yield from switch.standing()
         except AccountError:
@@ -307,7 +307,7 @@ class Cleanup:
             self.report.unproven.append(f"{item}: {cause.sentence}")
 
     def _is_needed(self, item: StandingSwitch, *, mine: bool) -> bool:
-        """Whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
+        """Check whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
 
         Raises an error when that cannot be seen.
         """
@@ -317,7 +317,7 @@ class Cleanup:
                 return True
         elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
             return True
-        return not is_gone(services.vms[item.api], item.ref)
+        return not is_gone(services.vms[item.provider_key], item.ref)
 
     def list_buckets(self, *, delete: bool) -> None:
         """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""

@@ -18,7 +18,7 @@ def keep_code(home: Path, tree: CodeTree, entry: str) -> UserCode:
 
 
 def identity(tree: CodeTree, entry: str) -> UserCode:
-    """What the ledger knows of a tree."""
+    """Make what the ledger knows of a tree."""
     return UserCode(entry, tree.sha256, len(tree.files), tree.size_bytes)
 
 

@@ -1,4 +1,4 @@
-"""How seldom each of many runs is looked at, so that a thousand in one process cost little more than one."""
+"""Turns of many runs, so that a thousand in one process cost little more than one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Crowd:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the runs take turns."""
+        """True if the runs take turns."""
         return self._following > FULL_PACE_RUNS
 
     def poll_s(self, poll_s: float) -> float:
@@ -49,7 +49,7 @@ class Crowd:
         return max(poll_s, self._following * POLL_SPACING_S) if self.is_crowded else poll_s
 
     def next_turn(self, now_s: float, pause_s: float) -> float:
-        """When a run is next looked at over SSH, which was so at `now_s`; in seconds of the monotonic clock."""
+        """Get the time of the run's next look over SSH, after one at `now_s`; in seconds of the monotonic clock."""
         with self._lock:
             if self.is_crowded:
                 self._last_turn = max(self._last_turn + LOOK_SPACING_S, now_s + pause_s)
@@ -57,20 +57,20 @@ class Crowd:
             return now_s + pause_s
 
     def early_turn(self, now_s: float) -> float:
-        """When a run is looked at of which something seems wrong: beside the others' turns, and no faster than they."""
+        """Get an early turn for a run that may have failed: beside the others' turns, and no faster than they."""
         with self._lock:
             self._last_early_turn = max(self._last_early_turn + LOOK_SPACING_S, now_s)
             return self._last_early_turn
 
     def next_look_in_queue(self, now_s: float) -> float:
-        """When a run that waits in a queue of Google's, and was looked at now, is looked at again at the earliest."""
+        """Get the earliest time of another look at a run that waits in a queue of Google's."""
         with self._lock:
             self._last_look_in_queue = max(self._last_look_in_queue + QUEUE_SPACING_S, now_s)
             return self._last_look_in_queue
 
 
 class Stops:
-    """Which runs that one event stops have not received their stop yet. Safe for threads."""
+    """Runs that one event stops and that have not received their stop yet. Safe for threads."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
@@ -90,7 +90,7 @@ class Stops:
                 self._untold[id(stop)] -= 1
 
     def all_told(self, stop: threading.Event) -> bool:
-        """Whether every run that this event stops has received its stop. Small batches do not wait.
+        """Check whether every run that this event stops has received its stop. Small batches do not wait.
 
         Once they were many, the last of them still are.
         """

@@ -42,11 +42,11 @@ class Verdicts:
 
     @staticmethod
     def must_wait(run: Run, first_repeats: Mapping[str, int]) -> bool:
-        """Whether earlier repeats, which this process has not finished, may make the run unnecessary."""
+        """Check whether earlier repeats, which this process has not finished, may make the run unnecessary."""
         return run.until_verdict and first_repeats[run.experiment] < run.spec.repeat
 
     def stood_before(self, run: Run) -> int | None:
-        """After how many repeats before the run's own every verdict stood; None: it does not stand, the run is needed.
+        """Get after how many repeats before the run's own every verdict stood; None: it does not, the run is needed.
 
         A round whose runs are not all over is not looked at.
         """
@@ -66,7 +66,7 @@ class Verdicts:
 
 
 def _verdicts_stand(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) -> bool:
-    """Whether the report of these runs, which knows how often it may be asked for, has a verdict on every pairing."""
+    """Check whether the report of these runs has a verdict on every pairing."""
     # Only a launch with repeats asks, and every command that drives or ends runs would wait for these imports.
     from orchestrator.report.compare import compare_sources
     from orchestrator.report.matching import find_pairs
@@ -82,7 +82,7 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) 
 
 
 def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
-    """What the runs that were not needed would have cost, from what their other repeats cost; None: unknown."""
+    """Estimate the cost of the runs that were not needed, from what their other repeats cost; None: unknown."""
     costs: dict[RunSpec, list[Decimal]] = defaultdict(list)
     for run in runs:
         if run.state is RunState.SUCCEEDED:

@@ -1,4 +1,4 @@
-"""What of ours is in the cloud now: what may be billed, what others rented, and what costs money without a run."""
+"""Inventory of the cloud: what is ours and may be billed, what others rented, what costs money without a run."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTE
 
 
 def unlisted(what: str, cause: OrchestratorError) -> str:
-    """What may still be billed because it could not be listed."""
+    """Describe what could not be listed and may still be billed."""
     return f"{what} that could not be listed: {cause.sentence}"
 
 
 def unseen(zone: str) -> str:
-    """What may still be billed because a zone could not be looked at."""
+    """Describe what may still be billed in a zone that did not answer."""
     return f"anything in {zone}, which did not answer"
 
 
-def list_service(services: VmServices, api: str) -> Listing:
+def list_service(services: VmServices, provider_key: str) -> Listing:
     """Everything of ours in one service. Where its API is off and no attempt is open, nothing of it can be there."""
     try:
-        return services.vms[api].list_billable()
+        return services.vms[provider_key].list_billable()
     except ApiDisabled:
         # A settled one was proven deleted when that could be looked at, or never created.
-        if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
+        if any(attempt.provider_key == provider_key for attempt in services.ledger.attempts(unsettled=True)):
             raise
         return Listing((), ())
 
 
 def list_all(services: VmServices) -> Listing:
     """Everything of ours that may bill now, the zones that could not be seen, and what of others uses quota."""
-    looks = [list_service(services, api) for api in services.vms]
+    looks = [list_service(services, key) for key in services.vms]
     return Listing(
         found=tuple(item for look in looks for item in look.found),
         unreachable=tuple(zone for look in looks for zone in look.unreachable),
@@ -47,7 +47,7 @@ def list_all(services: VmServices) -> Listing:
 
 
 def silent_places(services: VmServices, look: Listing) -> tuple[str, ...]:
-    """What did not answer and may hide something of ours.
+    """List the places that did not answer and may hide something of ours.
 
     A ledger that knows attempts knows where they are, and a settled one was proven deleted when that could be seen.
     One that knows none may stand in for one that was lost, and one that lacks runs is an older one: then anything may
@@ -60,18 +60,18 @@ def silent_places(services: VmServices, look: Listing) -> tuple[str, ...]:
 
 
 def is_of_ledger(services: VmServices, vm: str, marked: str | None) -> bool:
-    """Whether what is marked with that nonce was made for a VM of this ledger: nothing was for one of a copy of it."""
+    """Check whether what has that nonce was made for a VM of this ledger; a copy of a ledger has none."""
     return marked == nonce(services.ledger.id, vm) and services.ledger.original is None
 
 
 def is_of_original(services: VmServices, item: Billable) -> bool:
-    """Whether this ledger is a copy, and the other rented it, from which it may be driven now."""
+    """Check whether this ledger is a copy, and the other rented it, from which it may be driven now."""
     marked = item.labels.get("oc-nonce")
     return marked == nonce(services.ledger.id, item.vm.name) and services.ledger.original is not None
 
 
 def is_own(services: VmServices, item: Billable) -> bool:
-    """Whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here.
+    """Check whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here.
 
     A copy has rented nothing: its folders are copies too.
     """
@@ -95,21 +95,21 @@ def check_past(services: VmServices) -> None:
 
 
 def of_others(services: VmServices) -> list[Billable]:
-    """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
+    """List what carries our label and is of another ledger: another person's or machine's, in the same project."""
     found = list_all(services).found
     return [item for item in found if not is_own(services, item)]
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What may still be billed; `count` is None when not everything could be seen."""
+    """Resources that may still be billed; `count` is None when not everything could be seen."""
 
     count: int | None
     names: tuple[str, ...]
 
 
 def remaining(services: VmServices, runs: Sequence[Run] | None = None) -> Remaining:
-    """What may still be billed for these runs, or at all.
+    """List what may still be billed for these runs, or at all.
 
     A zone, or a machine of your own, that does not answer hides nothing of runs that were never there; without `runs`,
     of attempts that are settled.

@@ -59,7 +59,7 @@ def drive_all(
                     continue
                 if not stop.is_set() and verdicts.must_wait(run, first_repeats):
                     continue
-                ctx = RunContext(services, run.id, report, stop)
+                ctx = RunContext(services, run, report, stop)
                 if not _may_begin(ctx, verdicts, alone=not driven):
                     full = True
                     continue
@@ -73,13 +73,13 @@ def drive_all(
 
 
 def _places(services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event) -> int:
-    """How many runs may be in progress at once; says so where the system's limit of open files allows fewer."""
+    """Get how many runs may be in progress at once; say so where the limit of open files allows fewer."""
     places = max(1, min(services.parallel_runs, _allow_files(_FILES) - _OTHER_FILES))
     if places < min(services.parallel_runs, len(runs)):
         few = f"the limit of open files (ulimit -Hn) lets {places} runs be in progress at once"
         log.warning(few)
         for run in runs[places:]:
-            RunContext(services, run.id, report, stop).show(f"waiting: {few}")
+            RunContext(services, run, report, stop).show(f"waiting: {few}")
     return places
 
 
@@ -95,11 +95,11 @@ def _say_what_for(
     for run in runs:
         if verdicts.must_wait(run, first_repeats):
             what = f"waiting for repeat {run.spec.repeat - 1}: the verdict may need no more"
-            RunContext(services, run.id, report, stop).show(what)
+            RunContext(services, run, report, stop).show(what)
 
 
 def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: list[Exception]) -> None:
-    """How the run ended, or why it could not be driven: the others are driven on all the same."""
+    """Note how the run ended, or why it could not be driven: the others are driven on all the same."""
     try:
         ended[run.id] = future.result()
     except Exception as cause:
@@ -132,7 +132,7 @@ def _host(run: Run) -> str | None:
 
 
 def shares_machine(run: Run, others: Iterable[Run]) -> bool:
-    """Whether one of the others trains on the same machine of yours: they would disturb each other's timings."""
+    """Check whether one of the others trains on the same machine of yours: they would disturb each other's timings."""
     return _host(run) is not None and _host(run) in map(_host, others)
 
 
@@ -145,11 +145,11 @@ def check_hosts(services: Services, runs: Sequence[Run]) -> None:
         item = run.spec.accelerator
         spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
         with suppress(HostBusy):
-            services.vms[item.service].validate(spec)
+            services.vms[item.provider_key].validate(spec)
 
 
 def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
-    """Whether the run may be driven now: its worst case is reserved, or it is known how it ends without being rented.
+    """Check whether the run may be driven now: its worst case is reserved, or it ends without a VM.
 
     False: its worst case does not fit, and runs are driven that may release something when they are settled.
     """

@@ -21,6 +21,7 @@ from orchestrator.errors import (
     StillBilling,
     Stopped,
     UnexpectedError,
+    VmLost,
     ZoneRefusal,
 )
 from orchestrator.ledger.events import QuotaAwaited, StageDone, ZoneRefused
@@ -130,11 +131,11 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
-    """Another zone where one refused the VM, another VM after a preemption, else the end of the run."""
+    """Try another zone where one refused the VM, replace a VM that was lost, or end the run."""
     if isinstance(cause, ZoneRefusal) and stage is Stage.PROVISION:
         _try_next_zone(ctx, cause)
-    elif isinstance(cause, Preempted):
-        _try_again(ctx, cause)
+    elif isinstance(cause, VmLost):
+        _replace_vm(ctx, cause)
     elif stage is Stage.TEARDOWN:
         raise cause  # no stage comes after this one; `_emergency` reports what may have leaked
     else:
@@ -165,7 +166,7 @@ def _finish(ctx: RunContext) -> None:
 
 
 def _ended(error_code: object) -> RunState:
-    """How a run ended that ended with this error, None without one."""
+    """Get the end state of a run with this error, None without one."""
     if error_code is None:
         return RunState.SUCCEEDED
     return RunState.STOPPED if error_code == Stopped.__name__ else RunState.FAILED
@@ -220,17 +221,18 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     fail(ctx, cause if len(refused) == 1 else no_zone_left(ctx, refused))
 
 
-def _try_again(ctx: RunContext, cause: Preempted) -> None:
+def _replace_vm(ctx: RunContext, cause: VmLost) -> None:
     run = ctx.read_run()
-    if not cause.allows_replacement or run.preemptions + 1 >= run.spec.max_attempts:
+    if not cause.allows_replacement or run.preemptions + run.lost_vms + 1 >= run.spec.max_attempts:
         fail(ctx, cause)
         return
     zone = ctx.read_attempt().zone
     ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zone}")
-    _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
+    counted = "preemptions" if isinstance(cause, Preempted) else "lost_vms"
+    _new_attempt(ctx, zone, **{counted: getattr(run, counted) + 1})
 
 
-def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **changes: int) -> None:
+def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **changes: Any) -> None:
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
     services, run = ctx.services, ctx.read_run()
     spec = replace(run.spec, max_hours=ctx.read_attempt().max_hours or run.spec.max_hours)

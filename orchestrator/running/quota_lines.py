@@ -20,7 +20,7 @@ class _QuotaLine:
 
 
 class QuotaLines:
-    """Who may ask for a VM after the cloud refused one for lack of quota. Safe for threads.
+    """Lines of runs that wait after the cloud refused a VM for lack of quota. Safe for threads.
 
     The ledger is read under its lock, so that no run that trains waits for that.
     """
@@ -43,7 +43,7 @@ class QuotaLines:
             line.limit = used if knew_all else max(line.limit, used)
 
     def lets_in(self, hardware: str, run: str, in_use: Callable[[], Set[str]]) -> bool:
-        """Whether the run may ask for a VM: the cloud gave more than other runs use now, and none of them came before.
+        """Check whether the run may ask for a VM: the cloud gave more than others use now, and no other came before.
 
         Where it has refused none of this kind, that is always so. Each time that others have ended, one more is let in
         than had fitted: the limit is only what was seen, and may have been raised.
@@ -69,7 +69,7 @@ class QuotaLines:
             return True
 
     def until(self, hardware: str, latest: Callable[[], datetime]) -> datetime:
-        """Until when those in line wait for the next of them to be let in.
+        """Get the time until which those in line wait for the next of them to be let in.
 
         `latest`: the answer as of now. It is asked for once each time that one was let in, by one for all: each answer
         reads every open attempt.
@@ -81,7 +81,7 @@ class QuotaLines:
             return line.until
 
     def leave(self, run: str) -> None:
-        """It neither uses nor awaits quota any more."""
+        """Take the run out of its line: it neither uses nor awaits quota any more."""
         with self._lock:
             for line in self._lines.values():
                 line.let_in.discard(run)

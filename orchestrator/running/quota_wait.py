@@ -14,7 +14,7 @@ from orchestrator.running.stages.stopping import sleep
 
 
 def wait_for_quota(ctx: RunContext) -> None:
-    """Where the cloud has refused such a VM for lack of quota, wait until another run of this ledger frees some.
+    """Wait, where the cloud refused such a VM for lack of quota, until another run of this ledger frees some.
 
     Raises Stopped; NoZoneLeft when none in line was let in by the time at which the VMs ahead must have been deleted.
     """
@@ -38,7 +38,7 @@ def others_in_use(ctx: RunContext) -> set[str]:
 
 
 def others_that_fill(ctx: RunContext, full: Sequence[str], since: datetime) -> int:
-    """How many other runs of this kind may use quota that is full in these places.
+    """Count the other runs of this kind that may use quota that is full in these places.
 
     Where none does now, those that did `since` then: only for these is all that ever was in the ledger read.
     """
@@ -60,7 +60,7 @@ def _others(ctx: RunContext) -> list[Attempt]:
 
 
 def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
-    """Those whose VM has gone since then."""
+    """Those whose VM was deleted since then."""
     attempts = ctx.services.ledger.attempts()
     return _of_kind(ctx, [one for one in attempts if one.seen_at and one.gone_at and one.gone_at >= since])
 
@@ -72,14 +72,15 @@ def _of_kind(ctx: RunContext, attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _may_fill(other: Attempt, full: Sequence[str]) -> bool:
-    """Whether it may use quota that is full in these places: what got no VM from a queue uses none elsewhere."""
+    """Check whether it may use quota that is full in these places: what got no VM from a queue uses none elsewhere."""
     is_without_vm = other.queued and other.proven_at is None
     return not is_without_vm or any(is_within(other.zone, place) for place in full)
 
 
 def _latest_end(ctx: RunContext) -> datetime:
-    """By when the VMs of this kind that others use now must have been deleted, and one that is created now for any run
-    that waits; and some more. It is one answer for all who wait, whatever their own hours are.
+    """Get the time by which all VMs of this kind, and one created now for any run that waits, must be deleted.
+
+    It is one answer for all who wait, whatever their own hours are.
     """
     ledger, slack = ctx.services.ledger, timedelta(seconds=KILL_SLACK_S)
     reserved = [one for one in ledger.attempts(unsettled=True) if one.state is AttemptState.RESERVED]
@@ -90,7 +91,7 @@ def _latest_end(ctx: RunContext) -> datetime:
 
 
 def latest_refusals(ctx: RunContext) -> dict[Place, ZoneRefused]:
-    """What each zone said when it was last asked; before a wait for quota it may have said something else."""
+    """Get each zone's last refusal; those before a wait for quota do not count."""
     refused: dict[Place, ZoneRefused] = {}
     was_awaited = False
     for event in ctx.services.ledger.events(ctx.run_id):

@@ -50,7 +50,7 @@ def _has_vm(services: Services, run: Run) -> bool:
 
 
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
-    """End these runs, whatever they do, and prove their VMs gone.
+    """End these runs, whatever they do, and prove their VMs deleted.
 
     A trainer that runs is asked to write its record first, and results that are in the bucket are downloaded.
     """
@@ -58,7 +58,7 @@ def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
 
 
 def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
-    """End everything in the project that the ledger knows or that carries our label, in every zone, and prove it gone.
+    """Delete what the ledger knows or what carries our label, in every zone of the project, and prove it deleted.
 
     Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
     """

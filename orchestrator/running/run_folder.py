@@ -12,7 +12,7 @@ from orchestrator.domain.names import of_worker
 
 
 def run_folder(home: Path, experiment: str, run_id: str) -> Path:
-    """Where this machine keeps a run's files."""
+    """Get the folder of a run's files on this machine."""
     return home / "experiments" / experiment / run_id
 
 
@@ -28,7 +28,7 @@ def key_path(folder: Path) -> Path:
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[bool]:
-    """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""
+    """Check whether this process is the one that drives the run; the lock ends with the process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -43,7 +43,7 @@ def run_lock(folder: Path) -> Iterator[bool]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process drives the run now; nothing is written for this."""
+    """Check whether a process drives the run now; nothing is written for this."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY)
     except OSError:  # nobody ever drove it from here

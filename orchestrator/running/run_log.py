@@ -56,7 +56,7 @@ def local_log(home: Path, run: Run, last_bytes: int | None = None, worker: int =
 
 
 def logged_epochs(log: bytes) -> LoggedEpochs:
-    """What the lines of epochs say; one that was trained again after a preemption counts by its last line."""
+    """Read the lines of epochs; one that was trained again after a preemption counts by its last line."""
     text = log.decode("utf-8", "replace")
     ended = {
         int(number): LoggedEpoch(int(number), float(loss), float(accuracy) if accuracy else None)

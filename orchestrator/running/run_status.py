@@ -50,7 +50,7 @@ class RunStatus:
         return self.run.state in (RunState.PLANNED, RunState.ACTIVE) or bool(self.vms)
 
     def outcome_json(self) -> dict[str, Any]:
-        """As the commands that drive runs print it."""
+        """Make the JSON that commands which drive runs print."""
         run = self.run
         return {
             "run": run.id,

@@ -1,4 +1,4 @@
-"""What bootstrap picked for a project: what VMs are seen and ended with, and what runs need besides."""
+"""Services that bootstrap picked for a project: to see and end VMs, and to drive runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.notify.notifier import Notifier
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider
 from orchestrator.predict.kept_steps import KeptSteps
+from orchestrator.running.crowd import Crowd, Stops
+from orchestrator.running.quota_lines import QuotaLines
 from orchestrator.running.run_folder import log_copy, run_folder
-from orchestrator.running.shared_by_runs import SharedByRuns
+from orchestrator.running.shared_lists import SharedLists
+from orchestrator.running.starting_line import StartingLine
 from orchestrator.running.waiting import Pace, T, Waits, wait_for
 
 
 @dataclass(frozen=True, kw_only=True)
 class VmServices:
-    """What VMs are seen, waited for and ended with: it needs no prices and no SSH.
+    """Services to see, await and end VMs: no prices and no SSH.
 
     `home` is the project's part of the state folder. `proofs_at_once`: so many VMs are proven deleted side by side.
     """
@@ -57,7 +60,7 @@ class VmServices:
             return wait_for(look, clock=self.clock, timeout_s=timeout_s, poll_s=poll_s, what=what, grow=grow)
 
     def run_folder(self, run: Run) -> Path:
-        """Where this machine keeps a run's files."""
+        """Get the folder of a run's files on this machine."""
         return run_folder(self.home, run.experiment, run.id)
 
     def log_path(self, run: Run, attempt: int, worker: int = 0) -> Path:
@@ -67,10 +70,21 @@ class VmServices:
 
 @dataclass(frozen=True)
 class Payload:
-    """What goes onto a VM: one archive of the trainer and the programs that run there, and pip where it is needed."""
+    """Files for a VM: one archive of the trainer and the programs that run there, and pip where it is needed."""
 
     programs_zip: Path
     pip_zip: Path
+
+
+class SharedByRuns:
+    """State that the runs of one process share. Each run has a thread of its own, which sleeps nearly all the time."""
+
+    def __init__(self) -> None:
+        self.crowd = Crowd()
+        self.stops = Stops(self.crowd)
+        self.lists = SharedLists(self.crowd)
+        self.starts = StartingLine()
+        self.quota = QuotaLines()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ class SharedLists:
         self._objects: dict[tuple[str, str], _Shared[Mapping[str, int]]] = {}
 
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
-        """Whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.
+        """Check whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.
 
         Where that cannot be listed now, a few runs are each asked about, and of many nothing is known: SSH tells.
         """
@@ -69,7 +69,7 @@ class _Shared(Generic[_Said]):
         self._said: _Said | None = None
 
     def recent(self, ask: Callable[[], _Said], clock: Clock, age_s: float) -> _Said | None:
-        """What was answered at most `age_s` ago, or a little more while another thread asks. Raises nothing.
+        """Get an answer at most `age_s` old, or a little older while another thread asks. Raises nothing.
 
         None: no answer came, or none has come yet: a thread that waited for one might miss its deadline.
         """

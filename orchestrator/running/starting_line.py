@@ -1,4 +1,4 @@
-"""Which runs may start: only so many at once, first come, first served."""
+"""The line of runs to start: only so many at once, first come, first served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StartingLine:
                 (self._billed if at_once else self._starting).append(run)
 
     def may_start(self, run: str) -> bool:
-        """Whether it is the run's turn to start: first come, first served. Who was let in stays so until it has."""
+        """Check whether it is the run's turn to start: first come, first served. Once let in, it stays so."""
         self.queue_to_start(run, at_once=False)
         with self._lock:
             if run in (self._billed + self._starting)[:STARTING_RUNS]:
@@ -35,7 +35,7 @@ class StartingLine:
             return run in self._admitted
 
     def has_started(self, run: str) -> None:
-        """It trains, is over, or waits for others: the next one may start."""
+        """Let the next run start: this one trains, is over, or waits for others."""
         with self._lock:
             self._admitted.discard(run)
             for line in (self._billed, self._starting):
@@ -48,7 +48,7 @@ class StartingLine:
             return frozenset(self._over)
 
     def is_over(self, run: str) -> None:
-        """It starts no more."""
+        """Note that the run starts no more."""
         self.has_started(run)
         with self._lock:
             self._over.add(run)

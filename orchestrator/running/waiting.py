@@ -18,7 +18,7 @@ FEW_RUNS = 64
 
 @dataclass(frozen=True)
 class Pace:
-    """How often and how long the stages wait. The local cloud answers in milliseconds, Google in minutes."""
+    """Intervals and time limits of the stages. The local cloud answers in milliseconds, Google in minutes."""
 
     poll_s: float = 5.0
     create_timeout_s: float = 1500.0
@@ -31,7 +31,7 @@ class Pace:
 
     @staticmethod
     def of_simulation(runs: int) -> Pace:
-        """For so many runs side by side. Many ask it as seldom as Google: it shares this machine with their VMs."""
+        """Make the pace for so many runs. Many ask as seldom as at Google: their VMs run on this machine, too."""
         if runs > FEW_RUNS:
             return Pace()
         return Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
@@ -39,7 +39,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Wait:
-    """What is waited for, until when at most (monotonic clock), and why the last look told nothing ("": it did)."""
+    """A wait: for what, until when at most (monotonic clock), and why the last look told nothing ("": it did)."""
 
     what: str
     until_s: float
@@ -47,7 +47,7 @@ class Wait:
 
 
 class Waits:
-    """What the threads of this process wait for now, for whoever watches them."""
+    """The waits of this process's threads, for whoever watches them."""
 
     def __init__(self) -> None:
         self._now: dict[object, Wait] = {}

@@ -14,7 +14,7 @@ from infra.gcp.gpu import GpuInstances
 from infra.gcp.scheduler import SchedulerJobs
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.scheduler_job import Scheduler
-from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.accelerators import Provisioning, Service, accelerator
 from orchestrator.domain.names import MANAGED, request_id, vm_name
 from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
@@ -24,11 +24,12 @@ from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")
-Api = Literal["tpu", "gpu"]
 Kind = Literal["tpu", "gpu", "flex", "ct6e", "gpus"]
 """`ct6e`: a TPU that is an instance of Compute Engine. `gpus`: a VM that is two instances."""
 _WANTED: dict[Kind, str] = {"tpu": "v3-8", "gpu": "t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t", "gpus": "t4-n2"}
-_APIS: dict[Kind, Api] = {"tpu": "tpu", "gpu": "gpu", "flex": "tpu", "ct6e": "gpu", "gpus": "gpu"}
+_SERVICES: dict[Kind, Service] = {
+    "tpu": "tpu", "gpu": "compute", "flex": "tpu", "ct6e": "compute", "gpus": "compute",
+}  # fmt: skip
 _LACKING: dict[Kind, str] = {
     "tpu": "v3-8", "gpu": "nvidia-tesla-t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t", "gpus": "nvidia-tesla-t4",
 }  # fmt: skip
@@ -49,12 +50,12 @@ class Rig(ABC):
     scheduler: Scheduler
     clock: Clock
     kind: Kind
-    api: Api
+    service: Service
     flex: bool
     zone: str
 
     def __init__(self, kind: Kind) -> None:
-        self.kind, self.flex, self.api = kind, kind == "flex", _APIS[kind]
+        self.kind, self.flex, self.service = kind, kind == "flex", _SERVICES[kind]
         self.zone = "us-east5-a" if self.flex else "us-central1-a"
 
     def spec(
@@ -66,7 +67,7 @@ class Rig(ABC):
     ) -> VmSpec:
         """A spec with a name of its own; all of flex-start where that is tried."""
         wanted = accelerator(_WANTED[self.kind])
-        name = vm_name("e-x", f"r-{self.api}{next(_numbers)}", 1, zone or self.zone, wanted.nodes)
+        name = vm_name("e-x", f"r-{self.service}{next(_numbers)}", 1, zone or self.zone, wanted.nodes)
         marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
         terms = Provisioning.FLEX_START if self.flex else provisioning
         until = self.now() + timedelta(seconds=QUEUE_S) if terms is Provisioning.FLEX_START else None
@@ -126,7 +127,7 @@ class FakeRig(Rig):
         super().__init__(kind)
         self.clock = FakeClock()
         self.scheduler = self.fake_scheduler = FakeScheduler(self.clock)
-        self.provider = self.fake = FakeVmProvider(self.clock, api=self.api, scheduler=self.scheduler)
+        self.provider = self.fake = FakeVmProvider(self.clock, service=self.service, scheduler=self.scheduler)
 
     def may_delete(self, may: bool) -> None:
         """Whether the scheduler's service account has the right."""
@@ -196,7 +197,7 @@ class CloudRig(Rig):
         super().__init__(kind)
         self.cloud = cloud
         clients = cloud.clients(retry_s)
-        self.provider = TpuNodes(clients) if self.api == "tpu" else GpuInstances(clients)
+        self.provider = TpuNodes(clients) if self.service == "tpu" else GpuInstances(clients)
         self.scheduler = SchedulerJobs(clients, SCHEDULER_ACCOUNT)
         self.clock = _CloudClock(self)
 
@@ -224,14 +225,14 @@ class CloudRig(Rig):
         self.cloud.control("lacking", {"zone": zone, "name": _LACKING[self.kind], "lacking": lacking})
 
     def no_quota(self, zone: str) -> None:
-        place = zone if self.api == "tpu" else zone[:-2]
+        place = zone if self.service == "tpu" else zone[:-2]
         self.cloud.control("quotas", {"name": _QUOTAS[self.kind], "region": place, "limit": 0})
 
     def unreachable(self, zone: str, unreachable: bool) -> None:
         self.cloud.control("zones/unreachable", {"zone": zone, "unreachable": unreachable})
 
     def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None:
-        self.cloud.fault(_METHODS[self.kind if self.kind in _METHODS else self.api][method], when, times=times)
+        self.cloud.fault(_METHODS[self.kind if self.kind in _METHODS else "gpu"][method], when, times=times)
 
     def faults_counted(self) -> Any:
         return self.cloud.faults_counted()

@@ -66,7 +66,7 @@ def test_an_account_in_order(account: GoogleAccount) -> None:
     assert {one.name for one in account.permissions() if not one.granted} == set()
     assert (account.gpus().limit, account.gpus().raisable) == (16, True)
     worker = account.worker()
-    assert (worker.roles, worker.may_delete) == (("roles/editor",), {"tpu": True, "gpu": True})
+    assert (worker.roles, worker.may_delete) == (("roles/editor",), {"tpu": True, "compute": True})
     assert account.clock_skew_s() == 0
 
 
@@ -266,7 +266,7 @@ def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalClo
     assert usual.account == account.worker()
     assert (usual.usable, usual.may_act_as, usual.agent_signs) == (True, True, True)
     own = GoogleAccount(cloud.clients(retry_s=0.5), "orchestrate-scheduler@local-project.iam.gserviceaccount.com")
-    assert own.scheduler().account.may_delete == {"tpu": True, "gpu": False}
+    assert own.scheduler().account.may_delete == {"tpu": True, "compute": False}
     for permission, who in (
         ("tpu.nodes.delete", "scheduler"), ("iam.serviceAccounts.actAs", "user"),
         ("iam.serviceAccounts.getAccessToken", "agent"),

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from google.cloud import compute_v1
@@ -32,20 +32,19 @@ from orchestrator.ports import VmRef, VmState
 from tests.contract.rigs import CloudRig, Kind
 from tests.local_cloud import ROOT, LocalCloud
 
-Api = Literal["tpu", "gpu"]
-both = pytest.mark.parametrize("api", ["tpu", "gpu"])
+both = pytest.mark.parametrize("kind", ["tpu", "gpu"])
 
 
-def _impatient(api: Api, cloud: LocalCloud) -> TpuNodes | GpuInstances:
+def _impatient(kind: Kind, cloud: LocalCloud) -> TpuNodes | GpuInstances:
     """An adapter that repeats nothing."""
     clients = cloud.clients(retry_s=0.001)
-    return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+    return TpuNodes(clients) if kind == "tpu" else GpuInstances(clients)
 
 
 @both
-def test_a_read_that_fails_for_a_moment_is_repeated(api: Api, local_cloud: LocalCloud) -> None:
+def test_a_read_that_fails_for_a_moment_is_repeated(kind: Kind, local_cloud: LocalCloud) -> None:
     """Reads and deletes are idempotent, so the caller sees nothing of it."""
-    rig = CloudRig(api, local_cloud, retry_s=10)
+    rig = CloudRig(kind, local_cloud, retry_s=10)
     spec = rig.spec()
     rig.provider.create(spec)
     rig.fault("get", "before", times=2)
@@ -58,28 +57,28 @@ def test_a_read_that_fails_for_a_moment_is_repeated(api: Api, local_cloud: Local
 
 
 @both
-def test_a_delete_does_not_wait_for_a_look(api: Api, local_cloud: LocalCloud) -> None:
+def test_a_delete_does_not_wait_for_a_look(kind: Kind, local_cloud: LocalCloud) -> None:
     """The labels cannot be read: our own name is deleted all the same, any other is not."""
-    rig = CloudRig(api, local_cloud, retry_s=5)
+    rig = CloudRig(kind, local_cloud, retry_s=5)
     spec = rig.spec()
     rig.ready(spec)
     rig.fault("get", "before")
     with rig.faults_counted():
-        _impatient(api, local_cloud).delete(spec.ref)
+        _impatient(kind, local_cloud).delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
     rig.fault("get", "before")
     with rig.faults_counted(), pytest.raises(Unavailable):
-        _impatient(api, local_cloud).delete(VmRef(spec.ref.zone, "somebody-elses"))
+        _impatient(kind, local_cloud).delete(VmRef(spec.ref.zone, "somebody-elses"))
 
 
 @both
 @pytest.mark.parametrize("http", [400, 409])
-def test_a_delete_that_is_refused_for_now_is_asked_again(api: Api, http: int, local_cloud: LocalCloud) -> None:
+def test_a_delete_that_is_refused_for_now_is_asked_again(kind: Kind, http: int, local_cloud: LocalCloud) -> None:
     """Another operation holds the VM: never the user's mistake, which nobody would repeat."""
-    rig = CloudRig(api, local_cloud, retry_s=5)
+    rig = CloudRig(kind, local_cloud, retry_s=5)
     spec = rig.spec()
     rig.provider.create(spec)
-    local_cloud.fault("tpu.nodes.delete" if api == "tpu" else "compute.instances.delete", "before", http=http)
+    local_cloud.fault("tpu.nodes.delete" if kind == "tpu" else "compute.instances.delete", "before", http=http)
     with local_cloud.faults_counted(), pytest.raises(Unavailable):
         rig.provider.delete(spec.ref)
     rig.provider.delete(spec.ref)

@@ -64,7 +64,7 @@ def _folder(machine: Loopback, spec: VmSpec) -> Path:
 
 def _stubborn(hosts: Hosts, machine: Loopback, folder: Path) -> None:
     """A training that goes on in a session of its own and does not hear SIGTERM."""
-    shell = hosts.line(machine.place).open(hosts.line(machine.place).keys())
+    shell = hosts.connection(machine.place).open(hosts.connection(machine.place).keys())
     script = "trap '' TERM; exec >/dev/null 2>&1 </dev/null; while :; do sleep 0.2; done"
     shell.run(["env", f"ORCHESTRATE_JOB={folder}", "setsid", "-f", "sh", "-c", script], timeout_s=120)
     shell.close()
@@ -163,7 +163,7 @@ def test_what_lacks_our_mark_is_neither_listed_nor_deleted(provider: HostMachine
 def test_a_machine_that_cannot_be_reached_is_unknown_and_not_empty(hosts: Hosts, machine: Loopback) -> None:
     """Absence is NotFound and nothing else."""
     silent = machine.place.rpartition(":")[0] + ":1"
-    algorithm_and_key = next(iter(hosts.line(machine.place).keys()))
+    algorithm_and_key = next(iter(hosts.connection(machine.place).keys()))
     file = machine.client_home / "other_hosts"
     file.write_text(f"[127.0.0.1]:1 {algorithm_and_key.algorithm} {algorithm_and_key.base64}\n")
     away = Hosts((file,), machine.key, lambda: datetime.now(UTC)).machine(silent)
@@ -178,7 +178,7 @@ def test_a_machine_that_shows_another_key_gets_nothing(machine: Loopback, tmp_pa
     file = tmp_path / "known_hosts"
     file.write_text(f"[127.0.0.1]:{machine.port} {' '.join(other)}\n")
     with pytest.raises(HostKeyRejected, match="a different host key than the one in your known_hosts"):
-        Hosts((file,), machine.key, lambda: datetime.now(UTC)).line(machine.place).ask("about")
+        Hosts((file,), machine.key, lambda: datetime.now(UTC)).connection(machine.place).ask("about")
 
 
 def test_a_key_that_is_not_let_in_says_so_at_once(machine: Loopback, tmp_path: Path) -> None:
@@ -186,9 +186,11 @@ def test_a_key_that_is_not_let_in_says_so_at_once(machine: Loopback, tmp_path: P
     from orchestrator.running.run_folder import ensure_key
 
     ensure_key(tmp_path / "stranger", "stranger")
-    line = Hosts((machine.known_hosts,), tmp_path / "stranger", lambda: datetime.now(UTC)).line(machine.place)
+    connection = Hosts((machine.known_hosts,), tmp_path / "stranger", lambda: datetime.now(UTC)).connection(
+        machine.place
+    )
     with pytest.raises(Unauthenticated, match="accepts none of the keys"):
-        line.ask("about")
+        connection.ask("about")
 
 
 def test_a_clock_that_is_far_off_is_refused(machine: Loopback) -> None:
@@ -221,6 +223,6 @@ def test_rented_and_own_machines_stand_side_by_side(hosts: Hosts, machine: Loopb
     in_use = [f"host:{machine.place}"] * 2
     assert list(Providers({}, hosts, lambda: in_use)) == in_use[:1]
     shells = Shells(FakeShells(), hosts)
-    shell = shells.open(Worker(0, machine.place, ""), hosts.line(machine.place).keys(), "nobody", Path("/none"))
+    shell = shells.open(Worker(0, machine.place, ""), hosts.connection(machine.place).keys(), "nobody", Path("/none"))
     assert shell.run(["pwd"], timeout_s=20).stdout.strip() == str(machine.home)
     shell.close()

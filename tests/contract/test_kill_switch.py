@@ -53,7 +53,7 @@ def _switch(rig: Rig, which: str) -> KillSwitch:
         return SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
     if which == "duration":
         return QueuedRunDuration()
-    return TerminationTime() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
+    return TerminationTime() if which == "limit" else DeadlineTimer(rig.provider, rig.service)
 
 
 def _armed_spec(rig: Rig, switch: KillSwitch) -> VmSpec:
@@ -188,7 +188,7 @@ def test_each_switch_covers_what_exists_for_it() -> None:
     assert [TerminationTime().covers(*kind) for kind in kinds] == [False, False, True]
     assert [QueuedRunDuration().covers(*kind) for kind in kinds] == [False, True, False]
     assert [DeadlineTimer(rig.provider, "tpu").covers(*kind) for kind in kinds] == [True, True, False]
-    assert [DeadlineTimer(rig.provider, "gpu").covers(*kind) for kind in kinds] == [False, False, True]
+    assert [DeadlineTimer(rig.provider, "compute").covers(*kind) for kind in kinds] == [False, False, True]
 
 
 def test_a_run_as_flex_start_ends_within_a_week() -> None:

@@ -32,8 +32,8 @@ def world(tmp_path: Path, empty_cloud: LocalCloud) -> Iterator[MeteredWorld]:
 
 def _drive(world: MeteredWorld, number: int, run: Run) -> Run:
     """One of the fifty, with the misfortune of its number."""
-    zone, api = run.spec.zones[0], world.ledger.attempt(run.id, 1).api
-    create = "tpu.nodes.create" if api == "tpu" else "compute.instances.insert"
+    zone, service = run.spec.zones[0], run.spec.accelerator.service
+    create = "tpu.nodes.create" if service == "tpu" else "compute.instances.insert"
     if number % 5 == 1:
         world.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
     elif number % 7 == 2:  # not both: of a VM that was once seen the ledger believes that it may have run
@@ -63,7 +63,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
         assert all(attempt.state is AttemptState.SETTLED for attempt in attempts)
         short = run.id.removeprefix("r-")
         metered = sum((Decimal(row["usd"]) for row in rows if f"-{short}-a" in row["name"]), Decimal(0))
-        counted = sum((attempt.settled_usd or Decimal(0) for attempt in attempts), Decimal(0))
+        counted = sum((attempt.vm_cost_usd or Decimal(0) for attempt in attempts), Decimal(0))
         if abs(counted - metered) > max(CENT, metered * Decimal("0.005")):
             off.append((run.id, run.spec.accelerator.name, len(attempts), counted, metered))
     assert off == []

@@ -104,11 +104,11 @@ class QueueWorld(MeteredWorld):
         rows = [row for row in self.metered() if row["kind"] == "node"]
         assert all(row["to"] is not None for row in rows)
         metered = sum((Decimal(row["usd"]) for row in rows), Decimal(0))
-        counted = sum((one.settled_usd or Decimal(0) for one in attempts), Decimal(0))
+        counted = sum((one.vm_cost_usd or Decimal(0) for one in attempts), Decimal(0))
         # The fast clock looks every 20 s: so long before a VM was seen to wait no longer it may have begun to bill.
         assert metered <= counted <= metered + len(attempts) * (CENT + Decimal("8.8") * 45 / 3600)
         for attempt in attempts:
-            assert (attempt.settled_usd or Decimal(0)) + attempt.side_cost_usd <= attempt.reserved_usd
+            assert (attempt.vm_cost_usd or Decimal(0)) + attempt.side_cost_usd <= attempt.reserved_usd
 
 
 def queued(cloud: LocalCloud) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
     world.after(30, asleep)
     run, [_, waited] = world.wait_and_train(Provisioning.SPOT)
     assert (run.state, run.error_code, run.exit_code) == (RunState.FAILED, "NoCapacity", 4)
-    assert waited.settled_usd == 0
+    assert waited.vm_cost_usd == 0
     assert world.metered() == []
 
 

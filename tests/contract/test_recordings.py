@@ -16,7 +16,7 @@ from google.api_core import exceptions as api
 
 from infra.gcp.account import GoogleAccount
 from infra.gcp.clients import GoogleClients
-from infra.gcp.errors import Doing, problem_of_call, translate
+from infra.gcp.errors import Request, problem_of_call, translate
 from infra.gcp.gpu import GpuInstances
 from infra.gcp.recording import FORMAT, VERSION, Recorder, written
 from infra.gcp.redaction import Redaction
@@ -124,7 +124,7 @@ def test_every_error_in_it_is_understood(recording: Recording) -> None:
             answer = requests.Response()
             answer.status_code, answer._content = one.status, json.dumps(one.response).encode()
             answer.request = requests.Request(one.method, f"https://x{one.path}").prepare()
-            error = translate(problem_of_call(api.from_http_response(answer)), Doing("ask"))
+            error = translate(problem_of_call(api.from_http_response(answer)), Request("ask"))
             assert type(error) is not CloudError, one.path
             assert "not Google Cloud" not in error.sentence, one.path
             assert (one.status == 404) == isinstance(error, NotFound), one.path

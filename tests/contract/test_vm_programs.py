@@ -33,7 +33,7 @@ def vm(local_cloud: LocalCloud, tmp_path: Path) -> Iterator[tuple[CloudRig, VmRe
     rig = CloudRig("gpu", local_cloud, retry_s=5)
     spec = rig.spec().with_metadata(ssh_keys=f"{USER}:{public}")
     deadline = rig.now() + timedelta(hours=1)
-    spec = DeadlineTimer(rig.provider, "gpu").arm(spec, deadline, rig.now())
+    spec = DeadlineTimer(rig.provider, "compute").arm(spec, deadline, rig.now())
     ready = rig.ready(spec)
     keys = rig.wait(lambda: rig.provider.host_keys(spec.ref, 0))
     shell = FabricShells(local_cloud.endpoints.ssh_port).open(ready.workers[0], keys, USER, private)

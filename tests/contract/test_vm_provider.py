@@ -127,7 +127,7 @@ def test_quota_is_told_apart_from_no_capacity(rig: Rig) -> None:
         _create_and_wait(rig, rig.spec(zone))
     assert "(limit 0)" in caught.value.sentence
     assert caught.value.quota
-    assert caught.value.place == (zone if rig.api == "tpu" else zone[:-2])  # where else it must not be tried
+    assert caught.value.place == (zone if rig.service == "tpu" else zone[:-2])  # where else it must not be tried
 
 
 def test_a_zone_without_the_type_is_seen_before_and_refuses_the_create(rig: Rig) -> None:
@@ -137,7 +137,9 @@ def test_a_zone_without_the_type_is_seen_before_and_refuses_the_create(rig: Rig)
     rig.lacks_type(there, True)
     try:
         assert (rig.provider.offers(item, here), rig.provider.offers(item, there)) == (True, False)
-        for refused in (rig.provider.validate, rig.provider.create) if rig.api == "tpu" else (rig.provider.validate,):
+        for refused in (
+            (rig.provider.validate, rig.provider.create) if rig.service == "tpu" else (rig.provider.validate,)
+        ):
             with pytest.raises(NotOffered) as caught:
                 refused(rig.spec(there))
             assert caught.value.place == there
@@ -156,7 +158,7 @@ def test_an_accelerator_that_the_service_does_not_have_is_a_usage_error(rig: Rig
     """Before any money is held."""
     spec = rig.spec()
     rig.provider.validate(spec)
-    absent = "v6e-1" if rig.api == "gpu" else "t4"
+    absent = "v6e-1" if rig.service == "compute" else "t4"
     with pytest.raises(UsageError):
         rig.provider.validate(replace(spec, accelerator=accelerator(absent)))
 

@@ -1,7 +1,7 @@
 """In-memory fakes of the ports for tests of the stages; they pass the same contract suites as `infra`.
 
     clock = FakeClock()
-    cloud = FakeVmProvider(clock, api="tpu", create_s=30)
+    cloud = FakeVmProvider(clock, service="tpu", create_s=30)
     cloud.capacity["us-central1-a"] = False             # NoCapacity, told by the operation
     cloud.lose_answer("create")                         # the effect happens, Unavailable is raised
     cloud.preempt(ref)

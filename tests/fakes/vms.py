@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Protocol
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning, Service
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, NotOffered, QuotaExceeded, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -60,7 +60,7 @@ class FakeVmProvider:
         self,
         clock: FakeClock,
         *,
-        api: Literal["tpu", "gpu"] = "tpu",
+        service: Service = "tpu",
         create_s: float = 1.0,
         delete_s: float = 1.0,
         timers: bool = True,
@@ -71,7 +71,7 @@ class FakeVmProvider:
         bill: Bill | None = None,
     ) -> None:
         self._clock = clock
-        self._api = api
+        self._service = service
         self.create_s = create_s
         self.delete_s = delete_s
         self.timers = timers
@@ -117,7 +117,7 @@ class FakeVmProvider:
         if self._bill and machine.bills:
             machine.bills = False
             self._bill.ended(ref, self._clock.now())
-        if self._api == "gpu":
+        if self._service == "compute":
             self._begin_delete(machine, self._clock.now())
 
     def alive(self) -> tuple[VmRef, ...]:
@@ -136,7 +136,7 @@ class FakeVmProvider:
     def validate(self, spec: VmSpec) -> None:
         with self._faults.met("validate"):
             self._check_offered(spec)
-            if spec.accelerator.api != self._api:
+            if spec.accelerator.service != self._service:
                 raise UsageError(f"{spec.ref.zone} has no {spec.accelerator.name}")
 
     def create(self, spec: VmSpec) -> str:
@@ -178,7 +178,7 @@ class FakeVmProvider:
     def list_billable(self) -> Listing:
         with self._faults.met("list_billable"):
             self._tick()
-            kind = "node" if self._api == "tpu" else "instance"
+            kind = "node" if self._service == "tpu" else "instance"
             queued = "queued resource"
             there = [
                 Billable(
@@ -229,7 +229,7 @@ class FakeVmProvider:
             raise AlreadyExists(f"{spec.ref.name} exists in {spec.ref.zone}")
         in_use = sum(1 for ref in self._machines if ref.zone == spec.ref.zone)
         if in_use >= self.quotas.get(spec.ref.zone, 1000):
-            place = spec.ref.zone if self._api == "tpu" else spec.ref.zone[:-2]
+            place = spec.ref.zone if self._service == "tpu" else spec.ref.zone[:-2]
             raise QuotaExceeded(f"{place} gives no more", "FAKE_QUOTA", str(self.quotas[spec.ref.zone]), place)
         now = self._clock.now()
         ready_at = now + timedelta(seconds=self.create_s)

@@ -146,8 +146,8 @@ class World:
 
     def _build(self) -> None:
         self.scheduler = FakeScheduler(self.clock)
-        self.tpu = FakeVmProvider(self.clock, api="tpu", create_s=30, delete_s=20, scheduler=self.scheduler)
-        self.gpu = FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)
+        self.tpu = FakeVmProvider(self.clock, service="tpu", create_s=30, delete_s=20, scheduler=self.scheduler)
+        self.gpu = FakeVmProvider(self.clock, service="compute", create_s=20, delete_s=20)
         self.store = FakeObjectStore()
         self.shells = FakeShells()
         self.trainer = FakeTrainer(self.clock, self.store)
@@ -201,7 +201,7 @@ class World:
     @property
     def services(self) -> Services:
         """Built anew at each use, as a new process would."""
-        vms: dict[str, VmProvider] = {"tpu": self.tpu, "gpu": self.gpu}
+        vms: dict[str, VmProvider] = {"tpu": self.tpu, "compute": self.gpu}
         empty = self.home / "empty.zip"
         empty.touch()
         return Services(

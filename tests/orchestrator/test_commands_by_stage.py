@@ -45,7 +45,7 @@ class MortalWorld(World):
     def _build(self) -> None:
         super()._build()
         faults = Faults(self._meet)
-        self.gpu = FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20, faults=faults)
+        self.gpu = FakeVmProvider(self.clock, service="compute", create_s=20, delete_s=20, faults=faults)
         self.held = ExitStack()
         answer = self.trainer.answer
 

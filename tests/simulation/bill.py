@@ -73,7 +73,7 @@ class CampaignBill:
             return
         item, zone = spec.accelerator, spec.ref.zone
         tpu, machine = ("node", "tpu", item.name, 1), ("instance", "machine", item.machine_type, 1)
-        parts = [tpu if item.api == "tpu" else machine]
+        parts = [tpu if item.service == "tpu" else machine]
         if item.attach:
             parts.append(("instance", "gpu", item.attach, item.chips))
         if item.boot_disk_gib:

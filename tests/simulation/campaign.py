@@ -292,7 +292,7 @@ class Campaign:
             self.judge.violated(Rule.RECOVERED, "another recover changed attempts")
 
     def _check_settled(self, attempt: Attempt) -> None:
-        settled, metered = attempt.settled_usd or ZERO, self.world.bill.usd_of(attempt.vm)
+        settled, metered = attempt.vm_cost_usd or ZERO, self.world.bill.usd_of(attempt.vm)
         if settled and attempt.vm in self.judge.refused and attempt.operation:
             self.judge.violated(Rule.SETTLED, f"{attempt.vm} was refused and settled at ${settled}")
         if metered > settled + LAST_DIGIT_USD:
@@ -332,7 +332,7 @@ class Campaign:
 
     def _can_be_fetched(self, run: Run) -> bool:
         """What `orchestrate fetch` does, once it has the role again."""
-        ctx = RunContext(self.world.services, run.id, self.world.progress.append, self.world.stop)
+        ctx = RunContext(self.world.services, run, self.world.progress.append, self.world.stop)
         manifest = read_manifest(ctx)
         return manifest is not None and pull(ctx, manifest) is not None
 

@@ -141,7 +141,7 @@ class Judge:
         unarmed = ["time to live"] if deadline <= now else []
         if spec.metadata.get("oc-deadline") != str(math.ceil(deadline.timestamp())):
             unarmed.append("its timer")
-        if item.api == "gpu":
+        if item.service == "compute":
             if spec.run_ends_at != deadline:
                 unarmed.append("its termination time")
         else:

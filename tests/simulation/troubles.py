@@ -173,8 +173,8 @@ class Troubles:
         vars(trainer).update(kept)
 
     def _rent_for_another(self, cloud: StormyProvider, rng: random.Random) -> None:
-        name, api = f"{ANOTHERS}-{rng.getrandbits(32)}", "tpu" if cloud is self._world.tpu else "gpu"
-        item, zones = rng.choice([offer for offer in offers(Provisioning.ON_DEMAND) if offer[0].api == api])
+        name, service = f"{ANOTHERS}-{rng.getrandbits(32)}", "tpu" if cloud is self._world.tpu else "compute"
+        item, zones = rng.choice([offer for offer in offers(Provisioning.ON_DEMAND) if offer[0].service == service])
         labels = {MANAGED: "1", "oc-run": "r-another", "oc-nonce": "another"}
         spec = VmSpec(VmRef(rng.choice(zones), name), item, Provisioning.ON_DEMAND, labels, "")
         cloud.rent_for_another(spec)

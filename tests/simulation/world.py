@@ -106,7 +106,9 @@ class CampaignWorld(World):
         self.tpu = StormyProvider(
             self.clock, faults=self._faults("tpu"), bill=self.bill, metering=False, scheduler=self.scheduler
         )
-        self.gpu = StormyProvider(self.clock, api="gpu", faults=self._faults("gpu"), bill=self.bill, metering=False)
+        self.gpu = StormyProvider(
+            self.clock, service="compute", faults=self._faults("gpu"), bill=self.bill, metering=False
+        )
         self.clouds = (self.tpu, self.gpu)
         self.store = CampaignStore(self._faults("store"))
         self.shells = FakeShells()

@@ -51,8 +51,9 @@ def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[R
         if not quiet:
             output.say(f"{progress.run} {progress.accelerator}: {progress.detail}")
 
-    services = connect(project, runs=[project.ledger.run(run_id) for run_id in runs])
-    return [RunContext(services, run_id, report, threading.Event()) for run_id in dict.fromkeys(runs)]
+    found = [project.ledger.run(run_id) for run_id in dict.fromkeys(runs)]
+    services = connect(project, runs=found)
+    return [RunContext(services, run, report, threading.Event()) for run in found]
 
 
 def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the two VMs of the live check prove: a finding for each thing this tool depends on."""
+"""Findings of the live check's two VMs: one for each thing this tool depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOCK_OFF_S = 5.0
 
 
 def findings(services: Services, checked: Checked) -> list[Finding]:
-    """What each of the two runs shows, then the money. The check of each begins with the accelerator's name."""
+    """List the findings of each of the two runs, then of the money. Each check begins with the accelerator's name."""
     checks = [
         *_of_used(services, checked.used, checked.timed),
         _of_left_alone(services, checked.left_alone, checked.timed),
@@ -29,7 +29,7 @@ def findings(services: Services, checked: Checked) -> list[Finding]:
 
 
 def set_up_findings(services: Services, run: Run) -> list[Finding]:
-    """What the VM without accelerator shows: whether what the others need can be installed from this project."""
+    """List the findings of the VM without accelerator: what the others need can be installed or not."""
     software = [one.what for one in services.ledger.events(run.id) if isinstance(one.what, SoftwareReady)]
     facts = "; ".join(f"after {one.seconds:.1f} s: {one.environment}" for one in software)
     if run.state is RunState.SUCCEEDED:
@@ -146,14 +146,14 @@ def _of_cost(services: Services, *runs: Run) -> _Check:
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
     cost_usd = sum((one.cost_so_far(services.clock.now()) for one in attempts), ZERO)
     reserved_usd = sum((one.reserved_usd for one in attempts), ZERO)
-    if unsettled := [one.vm for one in attempts if one.settled_usd is None]:
+    if unsettled := [one.vm for one in attempts if one.vm_cost_usd is None]:
         return "cost", FAIL, f"not settled yet: {', '.join(unsettled)}; {usd(reserved_usd)} stay reserved"
     fact = f"{usd(cost_usd)} by the ledger, of {usd(reserved_usd)} reserved"
     return "cost", PASS if cost_usd <= reserved_usd else FAIL, fact + (" (simulated)" if services.simulated else "")
 
 
 def _at(events: Sequence[Event], kind: type[Happening]) -> datetime | None:
-    """When this happened first."""
+    """Get the time at which this happened first."""
     return next((event.at for event in events if isinstance(event.what, kind)), None)
 
 

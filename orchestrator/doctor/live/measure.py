@@ -26,19 +26,20 @@ from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.preemption import live_vm
-from orchestrator.running.stages.prepare import find_environment, open_shell, prepare, send_programs
+from orchestrator.running.stages.prepare import find_environment, prepare, send_programs
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.stopping import check_stop
 from orchestrator.running.stages.teardown import everything_at, is_gone, teardown
+from orchestrator.running.stages.workers import open_shell
 
 
 @dataclass
 class Timed:
-    """What was measured of one accelerator, beside what the ledger says; None where that was not reached.
+    """Measurements of one accelerator, beside the ledger's; None where that was not reached.
 
     `unlisted_at`: the latest look at a complete list that lacked the new VM. Seconds count from when it was asked for,
     `present_s` and `gone_s` of the VM left alone from its deadline: the latest look that saw it, and the first that
-    proved it gone.
+    proved it deleted.
     """
 
     ssh_at: datetime | None = None
@@ -119,7 +120,7 @@ class _Used:
             provision(ctx)
 
     def prepare(self, ctx: RunContext) -> None:
-        """As always, after a connection that tells boot, host key and clock."""
+        """Prepare as always, after a connection that tells boot, host key and clock."""
         timed = self._timed
         worker = live_vm(ctx).workers[0]
         with closing(open_shell(ctx, worker)) as shell:
@@ -226,6 +227,6 @@ class _LeftAlone:
 
 
 def _fingerprint(base64_key: str) -> str:
-    """As `ssh-keygen -l` writes it."""
+    """Format a key as `ssh-keygen -l` does."""
     digest = hashlib.sha256(base64.b64decode(base64_key)).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""What the live check rents: a VM without accelerator, and two small ones of each, trained on or left alone."""
+"""Rentals of the live check: a VM without accelerator, and two small ones of each, trained on or left alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.planning.plan import Plan, plan_runs
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for: the most that all VMs together may cost, and what trains on them."""
+    """The request: the most that all VMs together may cost, and what trains on them."""
 
     max_usd: Decimal
     engine: Engine = Engine.TENSORFLOW
@@ -45,8 +45,8 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
     """The cheapest TPU and the cheapest GPU that are rented on demand and that no known quota forbids."""
     limits = {one.accelerator: one for one in quotas if one.limits}
     found: list[Accelerator] = []
-    for kind in ("tpu", "gpu"):
-        items = [item for item in accelerators().values() if item.api == item.device == kind and not item.spot_only]
+    for kind in (("tpu", "tpu"), ("compute", "gpu")):
+        items = [one for one in accelerators().values() if (one.service, one.device) == kind and not one.spot_only]
         rates = {item: rate for item in items if (rate := _lowest_rate(item, known, limits.get(item.name))) is not None}
         found += sorted(rates, key=lambda item: (rates[item], item.name))[:1]
     return found

@@ -100,8 +100,8 @@ def _reserved(inputs: Inputs, availability: Availability, prices: PriceBook, *, 
     request, chosen, name = inputs.request, inputs.axes.accelerators, inputs.request.reservation
     if not name:
         return ReservedZones({}, None, ())
-    nodes = [item for item in chosen if item.api == "tpu"]
-    vms = availability.reservations(name) if any(item.api == "gpu" for item in chosen) else ()
+    nodes = [item for item in chosen if item.service == "tpu"]
+    vms = availability.reservations(name) if any(item.service == "compute" for item in chosen) else ()
     everywhere = dict.fromkeys(zone for item in nodes for zone in prices.zones(item, request.provisioning))
     zones = request.zone or list(everywhere)
     tpus = availability.tpu_reservations(name, zones) if nodes else TpuReservations()

@@ -39,7 +39,7 @@ def reserved_zones(
     found: list[AnyReservation] = [*vms, *tpus.found]
     there = [one for one in found if not wanted or one.zone in wanted]
     fits = {item: held for item in chosen if (held := [one for one in there if one.is_for(item)])}
-    unsure = [item for item in chosen if item.api == "tpu" and item not in fits] if tpus.unanswered else []
+    unsure = [item for item in chosen if item.service == "tpu" and item not in fits] if tpus.unanswered else []
     if not fits and not unsure:
         raise _is_for_others(name, found, bool(wanted))
     if not fits:
@@ -83,7 +83,7 @@ def _usable(name: str, item: Accelerator, held: Sequence[AnyReservation]) -> lis
     usable = [one for one in held if not one.problem]
     if not usable:
         raise UsageError(f"--reservation: {name} cannot be used: {held[0].problem}", "leave it out")
-    found = [one for one in usable if item.api == "tpu" or one.room_for(item)]
+    found = [one for one in usable if item.service == "tpu" or one.room_for(item)]
     if not found:
         in_use, size = sum(one.in_use for one in usable), sum(one.size for one in usable)
         several = f", and a run takes {item.nodes} in one zone" if item.nodes > 1 else ""
@@ -94,7 +94,7 @@ def _usable(name: str, item: Accelerator, held: Sequence[AnyReservation]) -> lis
 
 def _notes(name: str, usable: Mapping[Accelerator, Sequence[AnyReservation]]) -> Sequence[str]:
     billed = "Google bills what it holds whether it is used or not, which is not counted here"
-    nodes = {item: held for item, held in usable.items() if item.api == "tpu"}
+    nodes = {item: held for item, held in usable.items() if item.service == "tpu"}
     instances = {item: held for item, held in usable.items() if item not in nodes}
     notes = []
     if instances:

@@ -57,7 +57,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the VM has produced, written last, once everything else is in the bucket."""
+    """The VM's list of results, written last, once everything else is in the bucket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,7 +81,7 @@ def collect(ctx: RunContext) -> None:
 
 
 def _wait_until_all_are_told(ctx: RunContext) -> None:
-    """Where many runs are stopped together, all are asked to stop before any waits with the little patience of then."""
+    """Wait, where many runs are stopped together, until all are asked to stop: patience is short then."""
     stops = ctx.services.shared.stops
     with suppress(Unavailable):
         ctx.services.wait_for(
@@ -95,7 +95,7 @@ def _wait_until_all_are_told(ctx: RunContext) -> None:
 def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
     """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
     services = ctx.services
-    place = (ctx.bucket(), f"results/{ctx.experiment}/*/*/*.json")
+    place = (ctx.bucket(), f"results/{ctx.launched.experiment}/*/*/*.json")
     return services.shared.lists.objects(services.store, place, services.clock, age_s)
 
 
@@ -135,7 +135,7 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
 
 
 class _Uploads:
-    """Who still uploads: not the bucket, but the VMs know."""
+    """Workers that still upload: the VMs know that, not the bucket."""
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
@@ -170,7 +170,7 @@ class _Uploads:
 
 
 def _collect_from_others(ctx: RunContext) -> None:
-    """What the other workers of a slice have left: records, logs, exit codes. Without them the run is as good."""
+    """Pull records, logs and exit codes of a slice's other workers. Without them the run is as good."""
     missing, notes = set(range(1, ctx.accelerator.workers)), list[str]()
     uploads, last_s = _Uploads(ctx), ctx.services.clock.monotonic() + OTHERS_TIMEOUT_S
 
@@ -226,7 +226,7 @@ def _pull_and_note(ctx: RunContext, manifest: Manifest) -> Path | None:
 
 
 def results_folder(ctx: RunContext, worker: int) -> Path:
-    """Where this machine keeps what a worker of the current attempt has left."""
+    """Get the folder of a worker's results on this machine."""
     return ctx.folder / ctx.results_of(worker).rpartition("/")[2]
 
 
@@ -320,7 +320,7 @@ def _in_time(
 
 
 def _left_s(ctx: RunContext) -> float:
-    """How long its VM may still upload."""
+    """Get how long the VM may still upload."""
     return max(0.0, (ctx.read_attempt().deadline + timedelta(seconds=30) - ctx.now()).total_seconds())
 
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ HOST_WATCH_S = 2.0
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run is doing now. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
+    """Progress of a run. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
 
     run: str
     accelerator: str
@@ -45,13 +44,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run being driven: its properties never change, its methods read the ledger as it is now.
+    """A run being driven. Its properties are those of the run as it was launched, which never change.
 
-    So a stage never works on a stale copy.
+    Its methods read the ledger as it is now, so that a stage never works on a stale copy.
     """
 
     services: Services
-    run_id: str
+    launched: Run
     report: Callable[[Progress], None]
     stop: threading.Event
     opened: Callable[[RemoteShell], None] = lambda _shell: None
@@ -59,17 +58,13 @@ class RunContext:
     other_failed: threading.Event = field(default_factory=threading.Event)
     """Set once another worker has failed: this one is to end as at a stop, but nobody stops the run."""
 
-    @cached_property
-    def _launched(self) -> Run:
-        return self.services.ledger.run(self.run_id)
+    @property
+    def run_id(self) -> str:
+        return self.launched.id
 
     @property
     def spec(self) -> RunSpec:
-        return self._launched.spec
-
-    @property
-    def experiment(self) -> str:
-        return self._launched.experiment
+        return self.launched.spec
 
     @property
     def accelerator(self) -> Accelerator:
@@ -77,12 +72,12 @@ class RunContext:
 
     @property
     def provider(self) -> VmProvider:
-        return self.services.vms[self.accelerator.service]
+        return self.services.vms[self.accelerator.provider_key]
 
     @property
     def folder(self) -> Path:
-        """Where this machine keeps the run's files."""
-        return self.services.run_folder(self._launched)
+        """The folder of the run's files on this machine."""
+        return self.services.run_folder(self.launched)
 
     @property
     def key_path(self) -> Path:
@@ -108,7 +103,7 @@ class RunContext:
 
     def log_path(self, worker: int) -> Path:
         """Name the copy of a worker's log on this machine."""
-        return self.services.log_path(self._launched, self.read_run().attempt, worker)
+        return self.services.log_path(self.launched, self.read_run().attempt, worker)
 
     def bucket(self) -> str:
         """Name the bucket of the current attempt's region."""
@@ -121,7 +116,7 @@ class RunContext:
 
     def results(self) -> str:
         """Name the prefix of the current attempt's artifacts in the bucket."""
-        return results_prefix(self.experiment, self.run_id, self.read_run().attempt)
+        return results_prefix(self.launched.experiment, self.run_id, self.read_run().attempt)
 
     def results_of(self, worker: int) -> str:
         """Name the same of one worker."""
@@ -145,26 +140,20 @@ class RunContext:
 
     def show(self, detail: str, **more: Any) -> None:
         """Report progress. A closed terminal or a dead pipe is no reason to end a run."""
-        run = self.read_run()
+        run, now = self.read_run(), self.now()
         with suppress(Exception):  # nosemgrep: swallowed-error
-            self._report(run, detail, more)
-
-    def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:
-        self.report(
-            Progress(
-                run=run.id,
-                accelerator=run.spec.accelerator.name,
-                stage=run.stage,
-                state=run.state,
-                detail=detail,
-                zone=self.read_attempt().zone if run.attempt else "",
-                usd=self.cost_usd(),
-                is_bound=run.attempt > 0 and self.read_attempt().rate.is_upper_bound,
-                **{"epochs": run.spec.epochs, **more},
+            attempts = {attempt.number: attempt for attempt in self.services.ledger.attempts(run.id)}
+            current = attempts.get(run.attempt)
+            self.report(
+                Progress(
+                    run=run.id,
+                    accelerator=run.spec.accelerator.name,
+                    stage=run.stage,
+                    state=run.state,
+                    detail=detail,
+                    zone=current.zone if current else "",
+                    usd=sum((attempt.cost_so_far(now) for attempt in attempts.values()), ZERO),
+                    is_bound=current is not None and current.rate.is_upper_bound,
+                    **{"epochs": run.spec.epochs, **more},
+                )
             )
-        )
-
-    def cost_usd(self) -> Decimal:
-        """What the run's VMs have cost up to now."""
-        attempts = self.services.ledger.attempts(self.run_id)
-        return sum((attempt.cost_so_far(self.now()) for attempt in attempts), ZERO)

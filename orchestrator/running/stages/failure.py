@@ -1,4 +1,4 @@
-"""Which worker's trainer failed first, and the end of its log: from the bucket where SSH has not brought them."""
+"""The trainer that failed first, and the end of its log: from the bucket where SSH has not brought them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVENT = ":::MLLOG "  # a line that only programs read
 
 
 class _Exit(BaseModel):
-    """What the runner writes when the trainer has ended (`infra/vm/runner.py`): here only when that was."""
+    """The runner's note of the trainer's end (`infra/vm/runner.py`); here only its time."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -65,7 +65,7 @@ def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
 
 
 def _ended_at(ctx: RunContext, worker: int) -> float:
-    """When its trainer ended by its exit code among its results, in Unix seconds; after all others where unknown."""
+    """Get when its trainer ended by its exit code, in Unix seconds; infinity where unknown."""
     _pull_ahead(ctx, worker, EXIT_NAME)
     try:
         return _Exit.model_validate_json((results_folder(ctx, worker) / EXIT_NAME).read_bytes()).ended_at

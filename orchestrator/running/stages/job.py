@@ -1,4 +1,4 @@
-"""What a VM runs and what it answers: the runner's job file and status, and the trainer's flags."""
+"""The runner's job file and status, and the trainer's flags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ExitCode = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """What a VM says of itself is of no other size: a number of any length would be printed, stored and compared."""
 
 
-class Job(BaseModel):
+class TrainerJob(BaseModel):
     """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
 
     `bucket` is the name of one, or on a host the absolute folder that stands for it.
@@ -49,7 +49,7 @@ class Job(BaseModel):
     result_files: int
     stop_at: float
 
-    def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> Job:
+    def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> TrainerJob:
         """The job of one worker of a slice: told of its peers, with results of its own. Of one host it is the job."""
         if worker.index == 0:
             return self.model_copy(update={"env": {**self.env, **peers(workers, worker)}})
@@ -76,7 +76,7 @@ class TrainerProgress(BaseModel):
 
 
 class RunnerStatus(BaseModel):
-    """What `runner.py status` says. `lost`: the runner is gone and left no exit code."""
+    """The answer of `runner.py status`. `lost`: the runner is dead and left no exit code."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -91,7 +91,7 @@ class RunnerStatus(BaseModel):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """True if nothing more comes of it."""
         return self.state in ("exited", "lost")
 
 
@@ -104,7 +104,7 @@ class Ended(BaseModel):
 
 
 class Environment(BaseModel):
-    """What `infra/vm/environment.py` found on the machine: the engine's Python, and, on a host, its GPUs.
+    """The answer of `infra/vm/environment.py`: the engine's Python, and, on a host, its GPUs.
 
     `environment` says where that Python and its packages come from, for the record. `lacks`: a file that it has to be
     sent before it can make one, and nothing else is known then.
@@ -119,7 +119,7 @@ class Environment(BaseModel):
 
     @classmethod
     def said_by(cls, stdout: str) -> Environment:
-        """What the last line of its output says. Raises TrainingFailed where that is nothing usable."""
+        """Read the last line of its output. Raises TrainingFailed where that is not usable."""
         try:
             return cls.model_validate_json(last_line(stdout))
         except ValidationError as cause:
@@ -127,13 +127,13 @@ class Environment(BaseModel):
 
 
 def last_line(stdout: str) -> str:
-    """What a program on a VM has to say: libraries print before it, and of a longer line no more is kept."""
+    """Take the last line that a program on a VM printed, cut to MOST_LETTERS: libraries print before it."""
     lines = stdout.strip().splitlines()
     return lines[-1][:MOST_LETTERS] if lines else ""
 
 
 def peers(workers: Sequence[Worker], worker: Worker) -> dict[str, str]:
-    """Which of the workers this one is and where all are, as TensorFlow and the trainer read it; {} for one host.
+    """Make the settings that tell a worker where all are, for TensorFlow and the trainer; {} for one host.
 
     A worker's port follows from its address: on the local cloud they share one machine, and so its ports. It is below
     those that Linux gives to outgoing connections.
@@ -148,12 +148,12 @@ def peers(workers: Sequence[Worker], worker: Worker) -> dict[str, str]:
 
 
 def python_path(work: str) -> str:
-    """Where the uploaded trainer package lies; `work` is the attempt's folder, absolute."""
+    """Get the folder of the uploaded trainer package; `work` is the attempt's folder, absolute."""
     return f"{work}/package"
 
 
 def code_path(work: str) -> str:
-    """Where the user's own files lie; `work` is the attempt's folder."""
+    """Get the folder of the user's own files; `work` is the attempt's folder."""
     return f"{work}/code"
 
 
@@ -222,7 +222,7 @@ def peak_flags(item: Accelerator) -> list[str]:
 
 
 def checkpoint_flags(ctx: RunContext, own_flag: str) -> list[str]:
-    """Where an attempt keeps its checkpoints, by `own_flag`, and which it resumes; none where the run has none.
+    """Make the flags of an attempt's checkpoints: its own place, by `own_flag`, and the one it resumes; none without.
 
     Each attempt writes to its own prefix, and resumes from the latest attempt before it that left a checkpoint.
     """
@@ -240,9 +240,9 @@ def checkpoint_flags(ctx: RunContext, own_flag: str) -> list[str]:
     return flags
 
 
-def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) -> Job:
+def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) -> TrainerJob:
     """The job of the current attempt."""
-    return Job(
+    return TrainerJob(
         argv=argv,
         env={"PYTHONPATH": python_path(work), ENVIRONMENT_VARIABLE: found.environment, IMAGE_VARIABLE: _image(ctx)},
         artifacts_dir=f"{work}/artifacts",
@@ -258,7 +258,7 @@ def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) ->
 
 
 def _image(ctx: RunContext) -> str:
-    """What the attempt's VM was booted from, for the record; "" for one that an older version created."""
+    """Get the image that the attempt's VM was booted from; "" for one that an older version created."""
     happened = [
         event.what for event in ctx.services.ledger.events(ctx.run_id) if event.attempt == ctx.read_attempt().number
     ]

@@ -11,18 +11,18 @@ from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTE
 from orchestrator.errors import (
     CloudError,
     OrchestratorError,
-    Preempted,
     Stopped,
     TooMuchSent,
     Unavailable,
+    VmLost,
 )
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import Ended, RunnerStatus
 from orchestrator.running.stages.preemption import live_vm, seen_vm
-from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.stages.stopping import is_to_stop
+from orchestrator.running.stages.workers import open_shell
 
 _COMMAND_TIMEOUT_S = 60.0
 _STATUS_BYTES = 2**19
@@ -52,8 +52,8 @@ class Link:
     def __init__(self, ctx: RunContext, worker: int) -> None:
         self._ctx, self.worker = ctx, worker
         self._shell: RemoteShell | None = None
-        self.silent = 0
-        self.preempted: Preempted | None = None
+        self.silent_looks = 0
+        self.lost: VmLost | None = None
         self._last: RunnerStatus | None = None
         self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
         self._log = ctx.log_path(worker)
@@ -71,7 +71,7 @@ class Link:
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def look(self) -> RunnerStatus | None:
-        """What the runner says now; None when it does not answer, or has said more than is reserved for its answers.
+        """Ask the runner; None when it does not answer, or has said more than is reserved for its answers.
 
         Raises TooMuchSent.
         """
@@ -79,13 +79,13 @@ class Link:
             if not self._may_ask():
                 return None
             self._last = self._status()
-            self.silent = 0 if self._last or self._shell is None else self.silent + 1
+            self.silent_looks = 0 if self._last or self._shell is None else self.silent_looks + 1
             self._keep(self._last)
         return self._last
 
     @property
     def said(self) -> RunnerStatus | None:
-        """What the last look saw."""
+        """The result of the last look."""
         return self._last
 
     def look_in_bucket(self) -> RunnerStatus | None:
@@ -95,7 +95,7 @@ class Link:
         return self._last
 
     def has_lost_heartbeat(self, generation: int | None) -> bool:
-        """Whether its heartbeat in the bucket, now of this generation, has not changed for too long: said once."""
+        """Check whether its heartbeat in the bucket, now of this generation, is too old: True only once."""
         now_s = self._ctx.services.clock.monotonic()
         before, since_s = self._beat
         is_lost = generation == before and now_s - since_s >= HEARTBEAT_LOST_S
@@ -105,16 +105,16 @@ class Link:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is more of its log to follow at once."""
+        """True if there is more of its log to follow at once."""
         said, size = self._last, self._log_size()
         if said is None or said.has_ended or len(said.log) < _PIECE_LETTERS or self._room_bytes <= 0:
             return False
         return size < min(said.log_size, self._log_bytes)
 
     def may_upload(self) -> bool | None:
-        """Whether results that are not in the bucket may still come there; None when nobody can be asked now.
+        """Check whether results that are not in the bucket may still come there; None when nobody can be asked now.
 
-        They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
+        They cannot where the trainer was never started, its runner was killed before it ended, or the VM is deleted. A
         runner that was killed later is started again: it only uploads.
         """
         if not self._may_ask():
@@ -126,7 +126,7 @@ class Link:
         except OrchestratorError:
             return None
         if said is None:
-            return False if self.preempted else None
+            return False if self.lost else None
         self._keep(said)
         if said.state == "exited" and not said.uploaded:
             with suppress(CloudError):
@@ -147,7 +147,7 @@ class Link:
                 self.close()
             else:
                 self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
-        except (CloudError, Preempted, Stopped) as cause:
+        except (CloudError, VmLost, Stopped) as cause:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
 
     def _ask_to_stop(self) -> None:
@@ -178,17 +178,17 @@ class Link:
 
     @property
     def _patience_s(self) -> float:
-        """So long it may take to answer now."""
+        """Time that it may take to answer now."""
         return _HURRIED_TIMEOUT_S if is_to_stop(self._ctx) else _COMMAND_TIMEOUT_S
 
     def _status(self) -> RunnerStatus | None:
-        """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
+        """Ask the runner; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
         """
         # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
         offset = self._log_size() if self._log_size() < self._log_bytes else 2**62
-        self.preempted = None
+        self.lost = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
             done = self._connected(self._ctx).run(
@@ -204,8 +204,8 @@ class Link:
         except TooMuchSent:
             self.close()
             raise
-        except Preempted as cause:  # whoever follows it ends the run by that, unless its results are there
-            self.preempted = cause
+        except VmLost as cause:  # whoever follows it ends the run by that, unless its results are there
+            self.lost = cause
             self.close()
             return None
         except (CloudError, Stopped):
@@ -213,7 +213,7 @@ class Link:
             return None
 
     def _may_ask(self) -> bool:
-        """Whether what it has said so far is within what is reserved; as time passes, more is."""
+        """Check whether what it has said so far is within what is reserved; as time passes, more is."""
         now_s = self._ctx.services.clock.monotonic()
         self._room_bytes += _ANSWERS_BYTES_PER_S * (now_s - self._room_at)
         self._room_at = now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.errors import NotFound, Preempted, Unavailable, VmDeleted
+from orchestrator.errors import NotFound, Preempted, Unavailable, VmDeleted, VmLost
 from orchestrator.ports import Vm, VmState
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.stopping import check_stop
@@ -15,29 +15,34 @@ STOPPING_S = 180.0
 
 
 def live_vm(ctx: RunContext) -> Vm:
-    """As `seen_vm`, unless the run is to stop: then it raises Stopped."""
+    """Get the VM as `seen_vm`, unless the run is to stop: then it raises Stopped."""
     check_stop(ctx)
     return seen_vm(ctx)
 
 
 def seen_vm(ctx: RunContext) -> Vm:
-    """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now.
+    """Get the attempt's VM. Raises a VmLost when it is, or will be, deleted; Unavailable when nobody knows now.
 
     A preempted spot instance vanishes: its termination action is DELETE. On demand and as flex-start the cloud
     deletes none before its run limit: maintenance leaves it stopped (Scheduling.OnHostMaintenance of the Compute
     Engine API; of TPU nodes it is assumed: docs/limits.md). So VmDeleted is raised for one that somebody deleted.
     """
-    is_kept = ctx.accelerator.api != "host" and ctx.spec.provisioning is not Provisioning.SPOT
+    is_spot = ctx.spec.provisioning is Provisioning.SPOT
+    is_kept = ctx.accelerator.is_rented and not is_spot
     try:
         vm = _after_stopping(ctx) if is_kept else ctx.provider.get(ctx.ref())
     except NotFound as cause:
         if is_kept:
             raise VmDeleted(ctx.read_attempt().vm) from cause
-        raise Preempted(f"{ctx.read_attempt().vm} was deleted before its run was done") from cause
+        raise (Preempted if is_spot else VmLost)(
+            f"{ctx.read_attempt().vm} was deleted before its run was done"
+        ) from cause
     if is_kept and vm.state in (VmState.DELETING, VmState.PARTIAL):
         raise VmDeleted(ctx.read_attempt().vm)
     if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING, VmState.PARTIAL):
-        raise Preempted(f"{ctx.read_attempt().vm} was preempted ({vm.raw_state})")
+        is_preempted = is_spot or vm.state is VmState.PREEMPTED
+        what, kind = ("was preempted", Preempted) if is_preempted else ("has stopped", VmLost)
+        raise kind(f"{ctx.read_attempt().vm} {what} ({vm.raw_state})")
     return vm
 
 

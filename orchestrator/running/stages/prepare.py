@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +14,11 @@ from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import MANAGED, data_prefix, of_worker
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import RunSpec
-from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
+from orchestrator.errors import BadArtifact, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ledger.events import DevicesFound, SoftwareReady
-from orchestrator.ports import HostKey, RemoteShell, Worker
+from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.code_archive import kept_archive
-from orchestrator.running.stages.context import SSH_USER, RunContext
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import (
     Environment,
     archive_path,
@@ -32,9 +32,8 @@ from orchestrator.running.stages.job import (
 )
 from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.script_job import install_requirements, script_argv, send_pip
-from orchestrator.running.stages.stopping import check_stop, patience_s
-from orchestrator.running.stages.vm_session import VmSession
-from orchestrator.running.stages.workers import on_every_worker
+from orchestrator.running.stages.stopping import check_stop
+from orchestrator.running.stages.workers import on_every_worker, open_shell, workers_of
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.errors import DataError
 from trainer.script.files import FilesManifest, parse_files_manifest
@@ -72,37 +71,6 @@ def prepare(ctx: RunContext) -> None:
         for session in sessions.values():
             session.close()
     check_stop(ctx)
-
-
-def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
-    """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots.
-
-    `timeout_s` 0 tries once. Raises Unavailable when it takes longer, Preempted when the VM is gone.
-    """
-    services = ctx.services
-    waits = timeout_s != 0.0  # one try is also for a run that is to stop
-    most_s = patience_s(ctx, services.pace.boot_timeout_s if timeout_s is None else timeout_s)
-
-    def published() -> tuple[HostKey, ...] | None:
-        try:
-            if waits:
-                check_stop(ctx)
-            return ctx.provider.host_keys(ctx.ref(), worker.index) or None
-        except NotFound:
-            live_vm(ctx)
-            raise
-
-    def connected() -> RemoteShell:
-        if waits:
-            check_stop(ctx)
-        with suppress(OSError):  # a machine of the user's takes another key
-            ctx.key_path.chmod(0o600)  # whatever a copy of the state folder made of it
-        return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
-
-    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", most_s)
-    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", most_s))
-    ctx.opened(shell)
-    return shell
 
 
 def _stage_data(ctx: RunContext) -> None:
@@ -175,25 +143,12 @@ def upload_shards(
 
 
 def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:
-    """The prepared data set on this machine. Raises BadArtifact when it is gone or damaged."""
+    """The prepared data set on this machine. Raises BadArtifact when it is missing or damaged."""
     path = folder / MANIFEST_NAME
     try:
         return (parse_files_manifest if spec.script else parse_manifest)(path.read_bytes(), path)
     except (OSError, DataError) as cause:
         raise BadArtifact(f"the prepared data set cannot be read: {cause}", "launch again") from cause
-
-
-def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
-    """The hosts of the attempt's VM, as the cloud lists them. Raises TrainingFailed for another number than planned.
-
-    Prices, peaks and the room in the bucket were reckoned with the catalog's number.
-    """
-    workers, item = live_vm(ctx).workers, ctx.accelerator
-    if len(workers) != item.workers:
-        raise TrainingFailed(
-            f"{ctx.read_attempt().vm} has {len(workers)} workers, and {item} should have {item.workers}"
-        )
-    return workers
 
 
 def _with_patience(ctx: RunContext, again: str, do: Callable[[], T]) -> T:

@@ -10,20 +10,20 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from orchestrator.domain.money import usd
-from orchestrator.domain.names import request_id
-from orchestrator.domain.quote import attempt_labels, queued_until, switches_needed
+from orchestrator.domain.names import labels, request_id
+from orchestrator.domain.quote import queued_until
 from orchestrator.domain.runs import KILL_SLACK_S, AttemptState
 from orchestrator.errors import (
     AccountError,
     AlreadyExists,
     CloudError,
+    CreateInterrupted,
     HostBusy,
     KillSwitchNotArmed,
     NoCapacity,
     NotFound,
     OperationFailed,
     OrchestratorError,
-    Preempted,
     Unavailable,
     ZoneRefusal,
 )
@@ -36,6 +36,8 @@ from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.preemption import live_vm
 from orchestrator.running.stages.stopping import check_stop, sleep
 
+SWITCHES_NEEDED = 2
+"""So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 CREATE_TRIES = 2
 CREATE_WITHIN_S = 180.0
 """After the switches were armed, which takes up to their own `arm_timeout_s` after the deadline was set.
@@ -58,11 +60,11 @@ def provision(ctx: RunContext) -> None:
     if attempt.state is AttemptState.RESERVED:
         _create(ctx, _arm_and_intend(ctx))
     elif attempt.state is AttemptState.REFUSED:
-        raise Preempted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
+        raise CreateInterrupted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
     elif attempt.seen_at is None and attempt.operation is None and not _appears(ctx):
         # Interrupted between intent and answer. Its VM may have lived and died since: it is not requested again, its
         # attempt is settled at what it can have cost, and another follows.
-        raise Preempted(f"the create of {attempt.vm} was interrupted, and no such VM exists")
+        raise CreateInterrupted(f"the create of {attempt.vm} was interrupted, and no such VM exists")
     vm = _wait_until_ready(ctx)
     ctx.log(VmReady(vm.ref.name))
     _confirm_switches(ctx, vm)
@@ -75,7 +77,13 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
         ref=ctx.ref(),
         accelerator=ctx.accelerator,
         provisioning=run.spec.provisioning,
-        labels=attempt_labels(run, attempt),
+        labels=labels(
+            experiment=run.experiment,
+            run=run.id,
+            attempt=attempt.number,
+            deadline=attempt.deadline,
+            vm_nonce=attempt.nonce,
+        ),
         request_id=request_id(attempt.vm),
         queued_until=queued_until(run, attempt),
         image=image,
@@ -86,7 +94,7 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
 
 def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
     switches = ctx.services.switches_for(ctx.spec)
-    if len(switches) < switches_needed(ctx.accelerator):
+    if ctx.accelerator.is_rented and len(switches) < SWITCHES_NEEDED:
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
     spec = _spec(ctx, image)
@@ -169,7 +177,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
 def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
     """The last look before the request: this process may have been asleep since it set the deadline.
 
-    Raises Stopped when another process has ended the attempt since, Preempted when its time has begun to run out.
+    Raises Stopped when another process has ended the attempt since, CreateInterrupted when it is too late for it.
     """
     check_stop(ctx)
     attempt = ctx.read_attempt()
@@ -178,7 +186,7 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
     if (attempt.deadline - ctx.now()).total_seconds() < hours * 3600 - arming_s - CREATE_WITHIN_S:
         if not answer_lost:
             _refuse(ctx)  # nothing was asked for
-        raise Preempted(f"the create of {attempt.vm} was interrupted until it was too late for it")
+        raise CreateInterrupted(f"the create of {attempt.vm} was delayed past its start window")
 
 
 def _refuse(ctx: RunContext) -> None:
@@ -189,7 +197,7 @@ def _refuse(ctx: RunContext) -> None:
 
 
 def _appears(ctx: RunContext) -> bool:
-    """Whether the VM appears although the answer to its create was lost; then it is adopted."""
+    """Check whether the VM appears although the answer to its create was lost; then it is adopted."""
 
     def look() -> Vm | None:
         try:
@@ -239,8 +247,8 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 
 
 def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
-    """The VM as it is now; None before it is there. Raises what its create ended with, Preempted or VmDeleted when it
-    is lost, and NoCapacity when it still waits in its queue after `patience`.
+    """The VM as it is now; None before it is there. Raises what its create ended with, VmLost when it is lost,
+    and NoCapacity when it still waits in its queue after `patience`.
     """
     asked_at = ctx.now()
     try:
@@ -253,7 +261,7 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         return vm
     if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.read_attempt().seen_at is None):
         if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.read_attempt().operation:
-            live_vm(ctx)  # no more of them are made: raises Preempted, unless the rest came since that look
+            live_vm(ctx)  # no more of them are made: raises VmLost, unless the rest came since that look
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
             return vm
@@ -262,16 +270,16 @@ def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
         if asked_at >= patience:
             raise NoCapacity(ctx.accelerator.name, [ctx.ref().zone], f"still {vm.raw_state} after the wait")
     elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
-        live_vm(ctx)  # raises Preempted when it was preempted while it was created
+        live_vm(ctx)  # raises VmLost when it was lost while it was created
     return vm
 
 
 def _raise_if_vanished(ctx: RunContext) -> None:
-    """Of a VM that is not there: raise why, unless it may still come. Its operation knows best, where there is one."""
+    """Raise why a VM is not there, unless it may still come. Its operation knows best, where there is one."""
     if not _raise_if_failed(ctx) or ctx.read_attempt().seen_at is None:
         return
     if ctx.read_attempt().operation is None:  # the answer to its create was lost: that may have failed
-        raise Preempted(f"{ctx.read_attempt().vm} vanished while it was created") from None
+        raise CreateInterrupted(f"{ctx.read_attempt().vm} vanished while it was created") from None
     live_vm(ctx)  # its create is over: somebody deleted it, or it was preempted
 
 

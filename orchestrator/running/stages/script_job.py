@@ -75,7 +75,7 @@ def script_argv(
 
 
 def _device_flags(item: Accelerator, own: Environment) -> list[str]:
-    """What it must train on; on a host all its GPUs, or the CPU where there is none."""
+    """Make the flags of the devices to train on; on a host all its GPUs, or the CPU where there is none."""
     if item.is_rented:
         return [f"--accelerator={item.device}", f"--devices={item.replicas}", f"--chips={item.chips}"]
     return [f"--accelerator={'gpu' if own.gpus else 'cpu'}", f"--devices={own.gpus or 1}"]

@@ -41,7 +41,7 @@ def check_stop(ctx: RunContext) -> None:
 
 
 def is_to_stop(ctx: RunContext) -> bool:
-    """Whether `check_stop` raises."""
+    """Check whether `check_stop` raises."""
     run = ctx.read_run()
     return ctx.stop.is_set() or ctx.other_failed.is_set() or run.stop_requested or _is_torn_down(ctx, run)
 
@@ -58,12 +58,12 @@ def sleep(ctx: RunContext, seconds: float) -> None:
 
 
 def patience_s(ctx: RunContext, timeout_s: float) -> float:
-    """How long to wait for something: not long any more once the run is to stop."""
+    """Get the time to wait for something: short once the run is to stop."""
     return min(timeout_s, STOPPING_PATIENCE_S) if is_to_stop(ctx) else timeout_s
 
 
 def wait_patiently(ctx: RunContext, probe: Callable[[], T | None], what: str, timeout_s: float) -> T:
-    """What `probe` finds within the time, or within the patience that is left from a stop on. Raises Unavailable."""
+    """Wait for what `probe` finds, with little patience from a stop on. Raises Unavailable."""
     monotonic, until_s = ctx.services.clock.monotonic, math.inf
 
     def patient() -> T | None:

@@ -1,4 +1,4 @@
-"""Delete the VM and prove it gone: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
+"""Delete the VM and prove it deleted: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.cost import side_cost_usd
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.quote import side_usage
+from orchestrator.domain.quote import side_cost_usd
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.events import Note
@@ -73,11 +72,11 @@ def ask_to_go(services: VmServices, attempt: Attempt) -> None:
     if not may_bill(services, attempt):
         return
     with suppress(OrchestratorError):
-        services.vms[attempt.api].delete(attempt.ref)
+        services.vms[attempt.provider_key].delete(attempt.ref)
 
 
 def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) -> None:
-    """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
+    """Record that the VM was running at `asked_at`, if its kill switches should have deleted it before.
 
     From then on it is charged until it is proven deleted, and nothing new is rented. Raises nothing.
     """
@@ -95,20 +94,20 @@ def note_outlived(services: VmServices, attempt: Attempt, asked_at: datetime) ->
 
 
 def may_bill(services: VmServices, attempt: Attempt) -> bool:
-    """Whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
+    """Check whether its VM may still be billed. Once it should be deleted, a look records one that runs,
     because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
     asked_at = services.clock.now()
     if asked_at > attempt.deleted_by:
         with suppress(OrchestratorError):
-            if not services.vms[attempt.api].get(attempt.ref).may_bill:
+            if not services.vms[attempt.provider_key].get(attempt.ref).may_bill:
                 return False
             note_outlived(services, attempt, asked_at)
     return True
 
 
 def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
-    """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
+    """Delete the attempt's VM, prove it deleted, disarm its switches; returns the fields that settle it in the ledger.
 
     None are left to change when another process has settled it, but what it cost if its VM came all the same.
 
@@ -128,7 +127,7 @@ def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
         else:
             _disarm(services, attempt, ref)
             return _settled(services, attempt, ZERO)
-    provider = services.vms[attempt.api]
+    provider = services.vms[attempt.provider_key]
     came_late = False
     if attempt.state is AttemptState.SETTLED:
         found = _is_found(provider, ref)
@@ -141,7 +140,7 @@ def prove_ended(services: VmServices, attempt: Attempt) -> Changes:
     try:
         _wait_until_gone(services, provider, attempt, ref, charged)
     except OrchestratorError as cause:
-        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
+        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else "VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
@@ -179,7 +178,7 @@ def _wait_until_gone(
 
 
 def _wait_for_operation(services: VmServices, provider: VmProvider, operation: str, ref: VmRef) -> None:
-    """Until the create has ended, well or not: before that, absence proves nothing."""
+    """Wait until the create has ended, well or not: before that, absence proves nothing."""
 
     def ended() -> bool | None:
         with suppress(OrchestratorError):
@@ -195,7 +194,7 @@ def _wait_for_operation(services: VmServices, provider: VmProvider, operation: s
 
 
 def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
-    """Whether the VM exists; None: nobody knows now."""
+    """Check whether the VM exists; None: nobody knows now."""
     try:
         provider.get(ref)
     except NotFound:
@@ -206,13 +205,13 @@ def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
 
 
 def _charged_late(services: VmServices, attempt: Attempt) -> Changes:
-    """What a VM cost at most that came when its attempt was settled, and is gone now."""
+    """Charge a VM that came after its attempt was settled, and is deleted now, at most for what it cost."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
-    usd = max(attempt.settled_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
-    what = f"{attempt.vm} came after its attempt was settled at ${attempt.settled_usd}: it has cost ${usd} at most"
+    usd = max(attempt.vm_cost_usd or ZERO, replace(attempt, state=AttemptState.DELETING).cost_so_far(now))
+    what = f"{attempt.vm} came after its attempt was settled at ${attempt.vm_cost_usd}: it has cost ${usd} at most"
     with suppress(OrchestratorError):
         services.ledger.log(now, run.id, attempt.number, run.stage, Note(what))
-    return {"gone_at": now, "settled_usd": usd}
+    return {"gone_at": now, "vm_cost_usd": usd}
 
 
 def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
@@ -224,7 +223,7 @@ def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
 
 
 def is_gone(provider: VmProvider, ref: VmRef) -> bool:
-    """Whether the VM is absent by name and from a list that has its zone, at one look that asks for nothing.
+    """Check whether the VM is absent by name and from a list that has its zone, at one look that asks for nothing.
 
     Raises an error when not everything could be seen.
     """
@@ -293,13 +292,13 @@ def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[Vm], None]) ->
 
 
 def _settled(services: VmServices, attempt: Attempt, vm_usd: Decimal) -> Changes:
-    """What the VM cost, and what was used besides, at the prices that were reserved."""
+    """Make the fields that settle an attempt, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]
-    used = side_usage(run, attempt, now, sum(log.stat().st_size for log in logs if log.exists()))
+    log_bytes = sum(log.stat().st_size for log in logs if log.exists())
     return {
         "state": AttemptState.SETTLED,
         "gone_at": now,
-        "settled_usd": vm_usd,
-        "side_cost_usd": side_cost_usd(attempt.side_rates, used),
+        "vm_cost_usd": vm_usd,
+        "side_cost_usd": side_cost_usd(run, attempt, now, log_bytes),
     }

@@ -9,11 +9,11 @@ from orchestrator.domain.names import HEARTBEAT, MANIFEST
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
-    Preempted,
     Stopped,
     TooMuchSent,
     TrainingFailed,
     Unavailable,
+    VmLost,
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
@@ -23,9 +23,8 @@ from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.preemption import live_vm
-from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.stopping import check_stop, sleep
-from orchestrator.running.stages.workers import on_every_worker
+from orchestrator.running.stages.workers import on_every_worker, workers_of
 from orchestrator.running.waiting import side_by_side
 
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
@@ -44,7 +43,7 @@ SILENT_LOOKS = 50
 def train(ctx: RunContext) -> None:
     """Run the trainer to its end.
 
-    Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
+    Raises TrainingFailed (with the end of the log), DeadlineReached, VmLost or Stopped; the record of what was
     done is collected in every case.
     """
     shared = ctx.services.shared
@@ -82,7 +81,7 @@ def _followed(ctx: RunContext) -> RunnerStatus:
 
 
 def _raise_if_not_to_blame(ctx: RunContext) -> None:
-    """Raises DeadlineReached or Preempted where one of these ended the trainer: nothing is wrong with the training.
+    """Raises DeadlineReached or VmLost where one of these ended the trainer: nothing is wrong with the training.
 
     A preempted VM ends its programs first, and they may even upload their results before it is deleted.
     """
@@ -135,7 +134,7 @@ class _Follower:
             return None
         try:
             on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
-        except Preempted:
+        except VmLost:
             ended = self._links[0].ended_in_bucket()
             if ended is None:
                 _must_not_be_late(ctx)
@@ -146,12 +145,12 @@ class _Follower:
         return None
 
     def _is_turn(self) -> bool:
-        """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
+        """Check whether to look at the run over SSH now: at each poll, or, of many runs, in turns."""
         services = self._ctx.services
         return not services.shared.crowd.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
-        """Until the next poll, what one list tells of all runs: the trainers' end. Raises what ends the run."""
+        """Wait until the next poll; get the trainers' end from one list of all runs. Raises what ends the run."""
         ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         listed = objects_of_runs(ctx, LIST_POLLS * ctx.services.pace.poll_s)
         for link in self._links if listed else ():
@@ -190,7 +189,7 @@ class _Follower:
         return None
 
     def _pause(self) -> None:
-        """Until the next look, or the next poll where that comes before."""
+        """Wait until the next look, or the next poll where that comes before."""
         ctx, crowd = self._ctx, self._ctx.services.shared.crowd
         now_s = ctx.services.clock.monotonic()
         self._turn_at = crowd.next_turn(now_s, ctx.watch_s)
@@ -211,24 +210,24 @@ class _Follower:
         ctx, services = self._ctx, self._ctx.services
         check_stop(ctx)
         _must_not_be_late(self._ctx)
-        silent = [link for link in self._links if link.silent >= SILENT_LOOKS]
+        silent = [link for link in self._links if link.silent_looks >= SILENT_LOOKS]
         if silent:
             where = "the VM" if len(self._links) == 1 else f"worker {silent[0].worker}"
             raise TrainingFailed(f"the runner on {where} does not answer", f"orchestrate logs {ctx.run_id}")
         try:
-            for cause in [link.preempted for link in self._links if link.preempted]:
+            for cause in [link.lost for link in self._links if link.lost]:
                 raise cause
             if services.shared.lists.seems_gone(ctx.provider, ctx.ref(), services.clock, services.pace.poll_s):
                 live_vm(ctx)
         except Unavailable:
             return  # could not look: unknown, not absent
-        except Preempted:
+        except VmLost:
             if not (said := self._links[0].look_in_bucket()) or not said.has_ended:
                 raise
             self._first_ended_at = -inf  # nothing of the others is to be waited for
 
     def _end(self) -> RunnerStatus | None:
-        """How the trainers ended: as the one that failed first; or as the first worker's, once all have ended well.
+        """Get the trainers' end: of the one that failed first, or the first worker's, once all have ended well.
 
         A worker that says nothing more is not waited for long: the record is the first one's.
         """
@@ -246,7 +245,7 @@ class _Follower:
         return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:
-        """Whether it is time for another look into the bucket."""
+        """Check whether it is time for another look into the bucket."""
         now = self._ctx.services.clock.monotonic()
         if now - self._looked_at < BUCKET_POLL_S:
             return False

@@ -1,4 +1,4 @@
-"""What a stage does on every worker of a VM, side by side; when one fails, the others are stopped."""
+"""The workers of a run's VM: SSH sessions with them, and work on all of them side by side."""
 
 from __future__ import annotations
 
@@ -6,14 +6,106 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.errors import OrchestratorError, Stopped
-from orchestrator.ports import RemoteShell, Worker
-from orchestrator.running.stages.context import RunContext
+from orchestrator.domain.quote import sent_home_bytes
+from orchestrator.errors import LedgerTrouble, NotFound, OrchestratorError, Stopped, TooMuchSent, TrainingFailed
+from orchestrator.ports import ANSWER_BYTES, CommandResult, HostKey, RemoteShell, Worker
+from orchestrator.running.stages.context import SSH_USER, RunContext
+from orchestrator.running.stages.preemption import live_vm
+from orchestrator.running.stages.stopping import check_stop, patience_s
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class VmSession:
+    """A `RemoteShell` for a run's current attempt."""
+
+    ctx: RunContext
+    shell: RemoteShell
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        most_bytes: int = ANSWER_BYTES,
+        stop: threading.Event | None = None,
+    ) -> CommandResult:
+        """Run as the port says; `stop` is the run's, unless that is set already: then this is part of stopping."""
+        ends = stop or (None if self.ctx.stop.is_set() else self.ctx.stop)
+        try:
+            return self.shell.run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=ends)
+        except TooMuchSent as cause:
+            self._count(most_bytes)
+            vm = self.ctx.read_attempt().vm
+            raise TooMuchSent(
+                f"VM {vm}: {cause.sentence}",
+                f"what runs on it may be broken or hostile; `orchestrate fetch "
+                f"{self.ctx.run_id}` brings what is in the bucket",
+            ) from cause
+
+    def put(self, source: Path, target: str) -> None:
+        """Send a file, as the port says."""
+        self.shell.put(source, target)
+
+    def close(self) -> None:
+        """Close the session."""
+        self.shell.close()
+
+    def _count(self, sent_bytes: int) -> None:
+        """No rule covers what came beyond all measure, so it is written down with what was downloaded."""
+        run = self.ctx.read_run()
+        with suppress(LedgerTrouble):
+            self.ctx.services.ledger.count_fetched(run.id, run.attempt, sent_bytes, sent_home_bytes(run.spec))
+
+
+def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
+    """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots.
+
+    `timeout_s` 0 tries once. Raises Unavailable when it takes longer, VmLost when the VM is deleted.
+    """
+    services = ctx.services
+    waits = timeout_s != 0.0  # one try is also for a run that is to stop
+    most_s = patience_s(ctx, services.pace.boot_timeout_s if timeout_s is None else timeout_s)
+
+    def published() -> tuple[HostKey, ...] | None:
+        try:
+            if waits:
+                check_stop(ctx)
+            return ctx.provider.host_keys(ctx.ref(), worker.index) or None
+        except NotFound:
+            live_vm(ctx)
+            raise
+
+    def connected() -> RemoteShell:
+        if waits:
+            check_stop(ctx)
+        with suppress(OSError):  # a machine of the user's takes another key
+            ctx.key_path.chmod(0o600)  # whatever a copy of the state folder made of it
+        return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
+
+    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", most_s)
+    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", most_s))
+    ctx.opened(shell)
+    return shell
+
+
+def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
+    """The hosts of the attempt's VM, as the cloud lists them. Raises TrainingFailed for another number than planned.
+
+    Prices, peaks and the room in the bucket were reckoned with the catalog's number.
+    """
+    workers, item = live_vm(ctx).workers, ctx.accelerator
+    if len(workers) != item.workers:
+        raise TrainingFailed(
+            f"{ctx.read_attempt().vm} has {len(workers)} workers, and {item} should have {item.workers}"
+        )
+    return workers
 
 
 def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[RunContext, Worker], T]) -> list[T]:

@@ -14,7 +14,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
-from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.errors import Request, problem_of_operation, translate, translated
 from infra.gcp.gpu import problem_of_failed
 from orchestrator.errors import (
     AlreadyExists,
@@ -212,7 +212,7 @@ def test_an_organization_s_policy_is_named_with_what_to_ask_for(message: str, co
     at_once = _translated(_call(412, message=message, reason="conditionNotMet"))
     problem = problem_of_failed(_operation("CONDITION_NOT_MET", 412, message=message))
     assert problem is not None
-    for refused in (at_once, translate(problem, Doing("create", "us-central1-a", "t4"))):
+    for refused in (at_once, translate(problem, Request("create", "us-central1-a", "t4"))):
         assert type(refused) is PolicyDenied
         assert f"exempt this project from constraints/{constraint}" in refused.hint
 
@@ -232,7 +232,7 @@ def test_a_region_without_a_subnetwork_is_skipped() -> None:
     assert ended is not None
     for refused in (
         _translated(_call(400, message=text, reason="invalid")),
-        translate(ended, Doing("create", "us-west8-a", "t4")),
+        translate(ended, Request("create", "us-west8-a", "t4")),
     ):
         assert type(refused) is NoSubnetwork
     everywhere = NoZoneLeft("t4", [("us-west8-a", "NoSubnetwork", NoSubnetwork("t4", "us-west8-a").in_short)])
@@ -290,7 +290,7 @@ def _status(code: int, message: str, *details: Any) -> Status:
 )
 def test_a_tpu_operation_that_ended_badly(status: Status, kind: type[OrchestratorError]) -> None:
     """Stock-out and quota share code 8: the detail decides, then the documented text."""
-    assert type(translate(problem_of_operation(status), Doing("create", "us-central1-a", "v3-8"))) is kind
+    assert type(translate(problem_of_operation(status), Request("create", "us-central1-a", "v3-8"))) is kind
 
 
 def _operation(code: str, http: int, *details: Any, message: str = "m") -> compute_v1.Operation:
@@ -319,7 +319,7 @@ def test_an_instance_operation_that_ended_badly(operation: compute_v1.Operation,
     """By its code, never by the uninformative 503 around it."""
     problem = problem_of_failed(operation)
     assert problem is not None
-    error = translate(problem, Doing("create", "us-central1-a", "t4"))
+    error = translate(problem, Request("create", "us-central1-a", "t4"))
     assert type(error) is kind
     if isinstance(error, QuotaExceeded):
         assert "quota GPUS (limit 0)" in str(error)

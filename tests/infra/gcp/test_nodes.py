@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from infra.gcp.errors import Doing, translate
+from infra.gcp.errors import Request, translate
 from infra.gcp.gpu import problem_of_failed
 from infra.gcp.nodes import as_one, on_each
 from orchestrator.errors import (
@@ -139,7 +139,7 @@ def test_the_summary_of_a_bulk_insert_does_not_hide_its_cause(
     operation = compute_v1.Operation(status="DONE", error={"errors": told}, http_error_status_code=409)
     problem = problem_of_failed(operation)
     assert problem is not None
-    translated = translate(problem, Doing("create", "us-central1-a", "t4-n2"))
+    translated = translate(problem, Request("create", "us-central1-a", "t4-n2"))
     assert type(translated) is error
     assert f"about {codes[-1]}" in translated.sentence
 
@@ -169,6 +169,6 @@ def test_what_no_zone_would_do_is_no_stock_out_because_too_few_were_made(
     operation = compute_v1.Operation(status="DONE", error={"errors": ordered}, http_error_status_code=412)
     problem = problem_of_failed(operation)
     assert problem is not None
-    translated = translate(problem, Doing("create", "us-central1-a"))
+    translated = translate(problem, Request("create", "us-central1-a"))
     assert (type(translated), translated.code == "NoCapacity") == (error, False)
     assert message.split("'")[0] in translated.sentence

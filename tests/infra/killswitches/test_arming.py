@@ -284,7 +284,7 @@ def test_only_jobs_with_our_mark_are_ours() -> None:
     for deadline in ("soon", 10**30, None):
         assert found(description=json.dumps({**mark, "oc-deadline": deadline})) == [], deadline
     *_, ours = switch.standing()
-    assert (ours.switch, ours.api, ours.ref, ours.nonce, ours.deadline) == (
+    assert (ours.switch, ours.provider_key, ours.ref, ours.nonce, ours.deadline) == (
         "scheduler-job", "tpu", spec.ref, "abc", DEADLINE,
     )  # fmt: skip
 
@@ -357,7 +357,7 @@ class Publishing(FakeVmProvider):
 
 def test_every_worker_has_to_publish_the_deadline() -> None:
     rig = FakeRig("tpu")
-    provider = Publishing(FakeClock(), api="tpu")
+    provider = Publishing(FakeClock(), service="tpu")
     switch = DeadlineTimer(provider, "tpu")
     worker = Worker(0, "10.0.0.1", "10.0.0.1")
     vm = replace(rig.ready(rig.spec()), workers=(worker, replace(worker, index=1)))
@@ -378,7 +378,7 @@ def test_every_worker_has_to_publish_the_deadline() -> None:
 
 def test_a_timer_says_what_keeps_it_or_which_workers_are_silent() -> None:
     rig = FakeRig("tpu")
-    provider = Publishing(FakeClock(), api="tpu")
+    provider = Publishing(FakeClock(), service="tpu")
     switch = DeadlineTimer(provider, "tpu")
     worker = Worker(0, "10.0.0.1", "10.0.0.1")
     vm = replace(rig.ready(rig.spec()), workers=(worker, replace(worker, index=1), replace(worker, index=2)))

@@ -53,7 +53,7 @@ def fill(ledger: Ledger, records: Path) -> None:
 
 def _settle(ledger: Ledger, run_id: str, usd: str) -> None:
     changes = {"state": AttemptState.SETTLED, "billed_from": DAY, "seen_at": DAY, "gone_at": DAY}
-    ledger.update_attempt(run_id, 1, settled_usd=Decimal(usd), **changes)
+    ledger.update_attempt(run_id, 1, vm_cost_usd=Decimal(usd), **changes)
 
 
 def _run(run_id: str, experiment: str, name: str, created: datetime) -> Run:

@@ -89,8 +89,8 @@ def test_accelerators_shows_the_cheapest_zone_and_json_all_of_them(run_cli: Shel
     assert row.split() == [*device, *place, *price, "list", "2026-07-16"]
     listed = run_cli("accelerators", "--json").json["accelerators"]
     tpu = next(item for item in listed if item["name"] == "v3-8")
-    assert {name: tpu[name] for name in ("api", "chips", "replicas", "memory_gib", "peak_tflops", "spot_only")} == {
-        "api": "tpu", "chips": 4, "replicas": 8, "memory_gib": 32, "peak_tflops": 123.0, "spot_only": False,
+    assert {name: tpu[name] for name in ("service", "chips", "replicas", "memory_gib", "peak_tflops", "spot_only")} == {
+        "service": "tpu", "chips": 4, "replicas": 8, "memory_gib": 32, "peak_tflops": 123.0, "spot_only": False,
     }  # fmt: skip
     assert [zone["zone"] for zone in tpu["zones"]][:2] == ["us-central1-a", "us-central1-b"]
     assert tpu["zones"][0]["usd_per_hour"] == "8.005"

@@ -172,7 +172,7 @@ def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     assert cloud("cloud", "up").exit == 0
     with open_project({"ORCHESTRATE_HOME": str(cloud.home)}, cloud.folder) as project:
         services = connect(project)
-        ctx = RunContext(services, "r-cccccc", lambda _: None, None)  # type: ignore[arg-type]
+        ctx = RunContext(services, services.ledger.run("r-cccccc"), lambda _: None, None)  # type: ignore[arg-type]
         services.store.ensure_bucket(ctx.bucket(), "us-central1", {"oc-managed": "1"}, 30)
 
         def upload(name: str, content: bytes) -> dict[str, object]:

@@ -74,7 +74,7 @@ def _ended(world: World, how: str) -> str:
     """The id of a run on a machine of one's own that has ended like that; nothing answers at its address."""
     [run] = world.admit("host:me@127.0.0.1:1", checkpoint_every="1")
     state, error, code = ENDED[how]
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=0)
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=0)
     ended: dict[str, Any] = {"state": state, "stage": Stage.DONE, "error_code": error, "exit_code": code}
     return world.ledger.update_run(run.id, **ended, error=error, stop_requested=how == "stopped").id
 

@@ -284,7 +284,7 @@ def test_what_is_read_every_two_seconds_is_not_every_event_of_every_run(world: W
                 world.ledger.log(now, run.id, 1, Stage.TRAIN, Note(f"event {number}"))
     for run in (run for runs in experiments[1:] for run in runs):
         world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE)
-        world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(1))
+        world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(1))
     ledger = Counting(world.ledger.path, simulated=True)
     ledger.rows_read = 0
     opened = experiments[0][1].id

@@ -143,12 +143,12 @@ def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
 
 def test_a_vm_that_may_not_delete_itself_fails() -> None:
     """With the exact grant; what a custom role holds is not seen."""
-    able = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
+    able = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "compute": True})
     assert switches.worker(replace(able, roles=("roles/tpu.admin",)), BOTH)[0].next_step == ""
-    got, text = _one(switches.worker(replace(able, roles=(), may_delete={"tpu": False, "gpu": True}), BOTH))
+    got, text = _one(switches.worker(replace(able, roles=(), may_delete={"tpu": False, "compute": True}), BOTH))
     assert got is FAIL
     assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
-    custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "gpu": True})
+    custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "compute": True})
     assert _one(switches.worker(custom, BOTH))[0] is WARN
     mute = replace(able, roles=("roles/compute.instanceAdmin.v1",), may_write=False)
     got, text = _one(switches.worker(mute, BOTH))
@@ -157,7 +157,7 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
 
 def test_a_service_account_that_may_do_far_more_passes_and_is_told_of_the_narrow_one() -> None:
     """With the line of the configuration: of VMs and of scheduler jobs."""
-    broad = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
+    broad = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "compute": True})
     found = {
         "worker": switches.worker(broad, BOTH),
         "scheduler": switches.scheduler(SchedulerAccount(broad, True, True, "agent@x", True), BOTH),
@@ -181,7 +181,7 @@ def test_a_service_account_that_may_do_far_more_passes_and_is_told_of_the_narrow
 )
 def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdict, says: str) -> None:
     """One next step for each; what is not seen is no FAIL, as each launch proves it; without TPUs nothing is asked."""
-    mine = ServiceAccount("s@x.gserviceaccount.com", ("projects/p/roles/mine",), {"tpu": True, "gpu": False})
+    mine = ServiceAccount("s@x.gserviceaccount.com", ("projects/p/roles/mine",), {"tpu": True, "compute": False})
     found = replace(SchedulerAccount(mine, True, True, "agent@x", True), **changes)
     got, text = _one(switches.scheduler(found, TPU_ONLY))
     assert (got, says in text) == (verdict, True), text

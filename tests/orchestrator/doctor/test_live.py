@@ -96,7 +96,7 @@ def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.gone_at is not None
     assert (attempt.gone_at - attempt.deadline).total_seconds() < KILL_SLACK_S + 60
-    assert attempt.settled_usd is not None
+    assert attempt.vm_cost_usd is not None
 
 
 def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_nothing(world: World) -> None:
@@ -143,7 +143,7 @@ def test_no_accelerator_is_rented_where_the_set_up_fails(world: World) -> None:
     assert {attempt.vm for attempt in world.ledger.attempts() if attempt.billed_from} == {
         world.ledger.attempt(set_up.id, 1).vm
     }
-    assert world.ledger.attempt(checked.used.id, 1).settled_usd == 0
+    assert world.ledger.attempt(checked.used.id, 1).vm_cost_usd == 0
     assert world.alive == 0
 
 
@@ -183,10 +183,10 @@ def test_the_cheapest_that_a_quota_allows() -> None:
     """One TPU and one GPU; what nobody knows a quota of may be tried, what has none may not."""
     known = Known("p", (), False, (), catalog_prices(), None, date(2026, 11, 21))
     tpu, gpu = cheapest(known, ())
-    assert (tpu.api, gpu.api) == ("tpu", "gpu")
+    assert (tpu.provider_key, gpu.provider_key) == ("tpu", "compute")
     none = [Quota(one.name, "Q", 1, {"us-central1": 0.0, "us-central1-a": 0.0}) for one in (tpu, gpu)]
     others = cheapest(known, none)
-    assert [one.api for one in others] == ["tpu", "gpu"]
+    assert [one.provider_key for one in others] == ["tpu", "compute"]
     assert not {one.name for one in others} & {tpu.name, gpu.name}
     assert cheapest(known, [replace(one, limits={}) for one in none]) == [tpu, gpu]
     ample = [Quota(one.name, "Q", 1, dict.fromkeys(known.zones_of(one), 16.0)) for one in accelerators().values()]

@@ -35,7 +35,7 @@ from tests.fakes import FakeClock
 
 ZONES = ("us-central1-a", "us-central1-b")
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
-VMS_ACCOUNT = facts.ServiceAccount("w@x", ("roles/editor",), {"tpu": True, "gpu": True})
+VMS_ACCOUNT = facts.ServiceAccount("w@x", ("roles/editor",), {"tpu": True, "compute": True})
 QUOTAS = {
     "v3-8": facts.Quota("v3-8", "TPUV3PerProjectPerZoneForTPUAPI", 8, dict.fromkeys(ZONES, 8.0)),
     "t4-n2": facts.Quota("t4-n2", "NVIDIA_T4_GPUS", 2, {"us-central1": 2.0}, everywhere=2.0),
@@ -126,12 +126,12 @@ def test_vms_of_one_run_must_reach_each_other(is_open: bool, verdict: Verdict) -
         ({"gpus": facts.GpuAllowance("GPUS_ALL_REGIONS", 0, False)}, QuotaExceeded, 5, "very likely a free trial"),
         ({"apis": (facts.Api("tpu.googleapis.com", False, True, "TPUs"),)}, ApiDisabled, 5, "tpu.googleapis.com"),
         (
-            {"permissions": (facts.Permission("compute.disks.create", False, True, "create", "gpu"),)},
+            {"permissions": (facts.Permission("compute.disks.create", False, True, "create", "compute"),)},
             PermissionDenied, 5, "compute.disks.create",
         ),
         ({"quotas": {"t4": replace(QUOTAS["t4"], limits={"us-central1": 0.0})}}, QuotaExceeded, 5, "t4 needs 1"),
         ({"lacking": dict.fromkeys(ZONES, UsageError("has no v3-8"))}, UsageError, 2, "no zone of this launch has v3"),
-        ({"worker": replace(VMS_ACCOUNT, may_delete={"tpu": True, "gpu": False})}, KillSwitchNotArmed, 1, "GPU VMs"),
+        ({"worker": replace(VMS_ACCOUNT, may_delete={"compute": False})}, KillSwitchNotArmed, 1, "GPU VMs"),
         ({"scheduler": replace(IN_ORDER["scheduler"], usable=False)}, KillSwitchNotArmed, 1, "does not exist"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -148,7 +148,7 @@ def test_each_check_ends_a_launch_with_the_error_that_it_would_meet_later(
 
 def test_a_check_that_is_wrong_does_not_lock_its_user_out() -> None:
     """A permission that is granted under a condition is not seen on the project; the hint names the way past it."""
-    found, _ = _check("t4", permissions=(facts.Permission("compute.disks.create", False, True, "create", "gpu"),))
+    found, _ = _check("t4", permissions=(facts.Permission("compute.disks.create", False, True, "create", "compute"),))
     assert found.refusal is not None
     assert "--ignore-checks" in found.refusal.hint
     assert replace(found, ignored=True).refusal is None

@@ -64,10 +64,10 @@ def test_settled_cost_is_within_the_reservation_and_counts_what_was_fetched(worl
     results = f"{results_prefix(run.experiment, run.id, 1)}/{MANIFEST}"
     manifest = world.store.find(attempt.zone.bucket("test-project"), results)
     assert attempt.fetched_bytes == record.stat().st_size + manifest.size_bytes
-    assert attempt.settled_usd is not None
-    assert attempt.settled_usd + attempt.side_cost_usd <= attempt.reserved_usd
+    assert attempt.vm_cost_usd is not None
+    assert attempt.vm_cost_usd + attempt.side_cost_usd <= attempt.reserved_usd
     assert Decimal("0.005") < attempt.side_cost_usd < Decimal("0.01")  # a day of a scheduler job is $0.0032 of it
-    assert world.ledger.settled_usd() == pytest.approx(attempt.settled_usd + attempt.side_cost_usd)
+    assert world.ledger.settled_usd() == pytest.approx(attempt.vm_cost_usd + attempt.side_cost_usd)
 
 
 def test_every_price_of_the_catalog_can_be_one() -> None:

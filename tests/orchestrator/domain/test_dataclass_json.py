@@ -50,7 +50,7 @@ def test_times_as_earlier_versions_wrote_them_are_read() -> None:
         ({"chips": "4"}, "Accelerator.chips = '4': is not a whole number"),
         ({"chips": True}, "Accelerator.chips = True: is not a whole number"),
         ({"chip": 4}, "Accelerator has no field chip"),
-        ({"api": "npu"}, "Accelerator.api = 'npu': is none of tpu, gpu, host"),
+        ({"service": "npu"}, "Accelerator.service = 'npu': is none of tpu, compute, host"),
         ({"peak_tflops": "fast"}, "Accelerator.peak_tflops = 'fast': is not a number"),
         ({"machine_type": 3}, "Accelerator.machine_type = 3: is not text"),
     ],
@@ -58,7 +58,7 @@ def test_times_as_earlier_versions_wrote_them_are_read() -> None:
 def test_a_field_of_another_type_is_named(change: dict[str, object], says: str) -> None:
     """So is one that there is not."""
     good = {
-        "name": "a", "api": "tpu", "title": "A", "chips": 4, "replicas": 8, "workers": 1, "memory_gib": 32,
+        "name": "a", "service": "tpu", "title": "A", "chips": 4, "replicas": 8, "workers": 1, "memory_gib": 32,
         "peak_tflops": 123, "images": ["i"], "boot_disk_gib": 100, "strategy": "tpu",
     }  # fmt: skip
     assert from_values(Accelerator, good).peak_tflops == 123.0

@@ -13,9 +13,8 @@ from orchestrator.domain.accelerators import Provisioning, accelerator, accelera
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.domain.money import Rate, cents_up, usd
-from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
-from orchestrator.domain.quote import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, quote_for, usage
+from orchestrator.domain.quote import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, usage
 from orchestrator.errors import UnknownPrice, UsageError
 from tests.fakes.world import World
 
@@ -65,7 +64,7 @@ def test_what_google_lists_and_does_not_create_is_refused_with_what_to_take_inst
 def test_a_tpu_by_its_machine_type_is_an_instance_and_by_its_tpu_type_a_node() -> None:
     """The name alone says which service rents it, under which quota; what computes is the same."""
     node, instance = accelerator("v6e-4"), accelerator("ct6e-standard-4t")
-    assert (node.service, instance.service) == ("tpu", "gpu")
+    assert (node.service, instance.service) == ("tpu", "compute")
     assert node.device == instance.device == "tpu"
     assert (instance.replicas, instance.strategy, instance.hardware) == (4, "tpu", node.hardware)
     assert (instance.host_memory_gib, node.host_memory_gib) == (670, 670)
@@ -98,7 +97,7 @@ def test_catalog_has_no_orphans() -> None:
     """Every accelerator splits a batch over at least its chips, and says what runs on it."""
     for item in accelerators().values():
         assert item.replicas >= 1
-        assert (item.machine_type is None) == (item.api == "tpu")
+        assert (item.machine_type is None) == (item.service == "tpu")
         assert item.images, item.name
         assert item.peak_tflops > 0
 
@@ -184,15 +183,8 @@ def test_names_tell_attempts_and_zones_apart() -> None:
 
 def test_labels_take_what_labels_take(world: World) -> None:
     """Run, attempt, deadline and nonce are on everything; a wrong character is an error here, not at Google."""
-    [run] = world.admit()
-    made = attempt_labels(
-        run,
-        make_attempt(
-            run, 1, quote_for(run.spec, Place("us-central1-a"), catalog_prices()), world.clock.now(), "ledger"
-        ),
-    )
-    assert made["oc-managed"] == "1"
-    assert made["oc-run"] == run.id
+    made = names.labels(experiment="e", run="r", attempt=1, deadline=world.clock.now(), vm_nonce="n")
+    assert (made["oc-managed"], made["oc-run"], made["oc-attempt"]) == ("1", "r", "1")
     with pytest.raises(ValueError, match="oc-run"):
         names.labels(experiment="e", run="Ü", attempt=1, deadline=world.clock.now(), vm_nonce="n")
 

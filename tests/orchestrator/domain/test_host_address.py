@@ -70,7 +70,7 @@ def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> Non
     world = World(tmp_path)
     plan = world.plan("host:me@box,t4", spot=True)
     host, vm = plan.attempts
-    assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
+    assert (host.zone, host.provider_key, host.rate.words) == ("me@box", "host:me@box", "owned")
     assert (host.reserved_usd, host.rate.usd_per_hour, plan.planned[0].quote.lines) == (Decimal(0), Decimal(0), [])
     assert world.services.prices.parts(accelerator("host:me@box"), "me@box", Provisioning.ON_DEMAND) == []
     assert plan.worst_case_usd == vm.reserved_usd > 0
@@ -94,7 +94,7 @@ def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_pa
     """Another launch's: nothing of these runs can be on it. Their own counts, and so does their own zone."""
     world = World(tmp_path)
     vm, [host] = world.launch("t4"), world.admit("host:me@off")
-    off = FakeVmProvider(world.clock, api="gpu")
+    off = FakeVmProvider(world.clock, service="compute")
     off.unreachable.add("me@off")
     services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
     assert remaining(services, [vm]) == Remaining(0, ())

@@ -38,7 +38,7 @@ def _opened(folder: Path) -> Iterator[Ledger]:
 def _rented(world: World, accelerator: str = "t4") -> Run:
     """A run whose VM is READY."""
     [run] = world.admit(accelerator)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     return world.ledger.run(run.id)
 
 
@@ -95,7 +95,7 @@ def test_what_a_copy_calls_reserved_may_have_been_rented_since(world: World) -> 
     """Its `teardown` called that gone which had never been asked for as far as it knew."""
     [run] = world.admit("t4")
     copy = _copy(world)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     assert world.alive == 1
     with _opened(copy) as ledger:
         report = teardown_runs(replace(world.services, ledger=ledger, home=copy), [run])

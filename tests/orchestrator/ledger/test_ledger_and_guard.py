@@ -311,7 +311,7 @@ def test_an_older_copy_that_lacks_no_run_is_recognized_too(world: World) -> None
         ),
         lambda: world.ledger.set_credit(credit),
         lambda: world.ledger.set_frozen(Freeze(at=world.clock.now(), reason="billed above the ledger")),
-        lambda: world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("3.5")),
+        lambda: world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal("3.5")),
         lambda: world.ledger.intend(run.id, 1, credit, world.clock.now()),
     ):  # fmt: skip
         world.ledger.check_past(world.clock.now())

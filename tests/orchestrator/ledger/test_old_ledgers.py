@@ -69,7 +69,7 @@ def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path:
 
 
 def test_a_ledger_of_version_5_is_read_to_the_cent(tmp_path: Path) -> None:
-    """Its attempts name what was used besides the VM `storage_usd`, as this version writes it, too."""
+    """Its attempts name side costs `storage_usd`, as this version writes them, too."""
     with sqlite3.connect(tmp_path / "ledger.db") as db:
         db.executescript((Path(__file__).parent / "version_5.sql").read_text("utf-8"))
         [(body,)] = db.execute("SELECT body FROM attempts")
@@ -77,11 +77,20 @@ def test_a_ledger_of_version_5_is_read_to_the_cent(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db", simulated=True)
     assert not ledger.was_damaged
     [attempt] = ledger.attempts()
-    assert (attempt.settled_usd, attempt.side_cost_usd) == (VM_USD, SIDE_USD)
+    assert (attempt.vm_cost_usd, attempt.side_cost_usd) == (VM_USD, SIDE_USD)
     assert attempt.total_usd == VM_USD + SIDE_USD == pytest.approx(ledger.settled_usd(), abs=Decimal("1e-9"))
     assert to_json(attempt) == body
     assert [run.state for run in ledger.runs()] == [RunState.SUCCEEDED]
     ledger.close()
+
+
+def test_compute_engine_is_called_gpu_in_every_ledger(world: World) -> None:
+    """As versions before this one wrote it, and still read it."""
+    [run] = world.admit("t4")
+    [(body,)] = world.ledger.select("SELECT body FROM attempts")
+    assert json.loads(body)["api"] == "gpu"
+    [attempt] = world.ledger.attempts(run.id)
+    assert (attempt.provider_key, to_json(attempt)) == ("compute", body)
 
 
 def test_a_run_on_an_accelerator_that_the_catalog_no_longer_has_is_listed_and_its_vm_deleted(world: World) -> None:

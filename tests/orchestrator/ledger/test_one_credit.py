@@ -85,7 +85,7 @@ def test_a_vm_that_is_about_to_be_asked_for_fits_beside_what_others_have_begun(p
         other.update_attempt("r-cccccc", 1, state=AttemptState.INTENDED)
         with pytest.raises(OverCap):
             ledger.intend("r-cccccc", 1, credit, DAY)
-        other.update_attempt("r-cccccc", 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+        other.update_attempt("r-cccccc", 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
         assert ledger.intend("r-cccccc", 1, credit, DAY).state is AttemptState.INTENDED
 
 

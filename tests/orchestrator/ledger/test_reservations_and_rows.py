@@ -33,7 +33,7 @@ def _credit(world: World, amount: Decimal, spent: Decimal = Decimal(0)) -> Credi
 
 def _next(world: World, run: Run, **changes: object) -> Attempt:
     """Reserve one more attempt like the first."""
-    unused = {"state": AttemptState.RESERVED, "settled_usd": None, "side_cost_usd": Decimal(0)}
+    unused = {"state": AttemptState.RESERVED, "vm_cost_usd": None, "side_cost_usd": Decimal(0)}
     first = replace(world.ledger.attempt(run.id, 1), **unused)  # type: ignore[arg-type]
     world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number, **changes), _stated(world))  # type: ignore[arg-type]
     return world.ledger.attempt(run.id, world.ledger.run(run.id).attempt)
@@ -53,7 +53,7 @@ def test_the_last_nano_dollar_counts(world: World) -> None:
     [run] = world.admit("t4")
     needed = world.ledger.attempt(run.id, 1).reserved_usd
     world.ledger.update_attempt(
-        run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("0.5"), side_cost_usd=Decimal("0.25")
+        run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal("0.5"), side_cost_usd=Decimal("0.25")
     )
     whole = needed + Decimal("0.75") + Decimal("1.50")
     _credit(world, whole - NANO, spent=Decimal("1.50"))
@@ -111,7 +111,7 @@ def test_attempts_are_counted_on_from_the_highest(world: World) -> None:
     _credit(world, Decimal(1000))
     assert [_next(world, run).number for _ in range(3)] == [2, 3, 4]
     assert [one.number for one in world.ledger.attempts(run.id)] == [1, 2, 3, 4]
-    world.ledger.update_attempt(run.id, 2, state=AttemptState.SETTLED, settled_usd=Decimal(1))
+    world.ledger.update_attempt(run.id, 2, state=AttemptState.SETTLED, vm_cost_usd=Decimal(1))
     assert [one.number for one in world.ledger.attempts(run.id, unsettled=True)] == [1, 3, 4]
     assert world.ledger.settled_usd() == 1
 
@@ -322,7 +322,7 @@ def test_a_ledger_that_cannot_be_looked_into_is_a_problem(tmp_path: Path) -> Non
 def test_open_is_what_has_not_ended_or_is_not_settled(world: World) -> None:
     """Oldest first, with the time of its launch; damage is named beside it."""
     runs = world.admit("t4", repeats=5, no_early_stop=True)
-    settled = {"state": AttemptState.SETTLED, "settled_usd": Decimal(0)}
+    settled = {"state": AttemptState.SETTLED, "vm_cost_usd": Decimal(0)}
     for run, state in zip(
         runs, (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.NOT_NEEDED), strict=False
     ):

@@ -26,7 +26,7 @@ def _settled(world: World, usd: str, runs: int = 1) -> list[Run]:
         start = world.clock.now()
         world.ledger.update_attempt(
             run.id, 1, state=AttemptState.SETTLED, billed_from=start, gone_at=start + timedelta(hours=1),
-            settled_usd=Decimal(usd), side_cost_usd=Decimal("0.001"),
+            vm_cost_usd=Decimal(usd), side_cost_usd=Decimal("0.001"),
         )  # fmt: skip
     return made
 

@@ -146,7 +146,7 @@ def test_the_view_is_the_sum_of_what_the_ledger_knows(world: World, attempt: Att
     """To the cent: what was spent before, what is settled, what is reserved, and what runs now."""
     [settled] = world.admit("t4")
     world.ledger.update_attempt(
-        settled.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("2.25"), side_cost_usd=Decimal("0.75")
+        settled.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal("2.25"), side_cost_usd=Decimal("0.75")
     )
     now = world.clock.now() + timedelta(minutes=30)
     view = money_view(world.ledger, BEFORE, now)
@@ -204,9 +204,9 @@ def test_cost_is_counted_from_the_request_to_the_last_switch(attempt: Attempt) -
         assert replace(attempt, state=state).cost_so_far(later) == 0
     for state in set(AttemptState) - {AttemptState.RESERVED, AttemptState.REFUSED, AttemptState.SETTLED}:
         assert replace(attempt, state=state).cost_so_far(later) > 0, state
-    settled = replace(attempt, state=AttemptState.SETTLED, settled_usd=Decimal(2), side_cost_usd=Decimal("0.5"))
+    settled = replace(attempt, state=AttemptState.SETTLED, vm_cost_usd=Decimal(2), side_cost_usd=Decimal("0.5"))
     assert settled.cost_so_far(later) == Decimal("2.5")
-    assert replace(settled, settled_usd=None).cost_so_far(later) == Decimal("0.5")
+    assert replace(settled, vm_cost_usd=None).cost_so_far(later) == Decimal("0.5")
 
 
 def test_a_run_is_stopped_when_it_has_used_its_reservation(attempt: Attempt) -> None:
@@ -230,5 +230,5 @@ def test_a_run_is_stopped_so_long_before_its_deadline(attempt: Attempt, lifetime
 def test_what_is_not_settled_is_overdue_when_its_last_switch_must_have_fired(world: World, attempt: Attempt) -> None:
     late = attempt.deadline + timedelta(seconds=KILL_SLACK_S + 1)
     assert overdue(world.ledger, late) == [attempt]
-    world.ledger.update_attempt(attempt.run, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+    world.ledger.update_attempt(attempt.run, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
     assert overdue(world.ledger, late) == []

@@ -31,7 +31,7 @@ THREE_HOURS = timedelta(hours=3)
 def _rented_for_good(world: World, accelerator: str = "v3-8") -> tuple[Run, Attempt]:
     """A run whose VM is READY, and whose kill switches are proven and will not work."""
     [run] = world.admit(accelerator)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     _let_live(world)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.TEARDOWN)
     return run, world.ledger.attempt(run.id, 1)
@@ -90,7 +90,7 @@ def test_what_it_cost_until_it_is_proven_gone_is_spent(
     report = end(world)
     settled = world.ledger.attempt(run.id, 1)
     assert (settled.state, report.unproven, world.alive) == (AttemptState.SETTLED, [], 0)
-    assert (settled.settled_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
+    assert (settled.vm_cost_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
     spent, reserved = _books(world)
     assert (spent, reserved) == (world.ledger.committed_usd(), 0)
     if end is not _recover:  # what it drives to its end is said with the run
@@ -109,7 +109,7 @@ def test_a_run_that_is_over_is_charged_when_recover_finds_its_vm(world: World) -
     world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
     _late(world, attempt)
     assert attempt.vm in _said(world, _recover(world))
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
 
 
 def test_nothing_is_rented_beyond_the_credit_afterwards(world: World) -> None:
@@ -147,29 +147,29 @@ def test_of_runs_that_were_reserved_before_only_the_last_is_not_rented(world: Wo
     assert teardown_runs(world.services, [run]).unproven == []
     assert attempt.reserved_usd < _books(world)[0] < 2 * attempt.reserved_usd
     _mend(world)
-    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, first, world.progress.append, world.stop))
     with pytest.raises(OverCap, match="credit"):
-        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, second, world.progress.append, world.stop))
 
 
 def test_nor_is_one_that_does_not_fit_into_its_launchs_cap_any_more(world: World) -> None:
     _, attempt = _rented_for_good(world)
     first, second = world.admit(repeats=2, max_usd=2 * attempt.reserved_usd)
     _mend(world)
-    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, first, world.progress.append, world.stop))
     _let_live(world)
     _late(world, world.ledger.attempt(first.id, 1), timedelta(minutes=15))
     assert teardown_runs(world.services, [first, world.ledger.run(attempt.run)]).unproven == []
     _mend(world)
     with pytest.raises(OverCap, match="--max-usd"):
-        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, second, world.progress.append, world.stop))
 
 
 def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> None:
     """It is proven deleted then: its own money is no reason to freeze its own replacement."""
     world.gpu.delete_s = 0
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     _let_live(world)
     attempt = world.ledger.attempt(run.id, 1)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.PREPARE)
@@ -214,7 +214,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
         credit_or_refuse(world.ledger, now=world.clock.now())
     faults.forget()
     _teardown_all(world)
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) >= world.metered_usd(run)
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) >= world.metered_usd(run)
     world.admit()
 
 
@@ -225,7 +225,7 @@ def test_one_that_nobody_saw_alive_costs_no_more_than_was_reserved(world: World)
     world.tpu.delete(attempt.ref)
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_all(world).outlived == []
-    assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert world.metered_usd(run) <= (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) 
     world.tpu.preempt(attempt.ref)
     _late(world, attempt)
     assert _teardown_all(world).outlived == []
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_an_instance_that_was_stopped_and_is_still_there_does_not_bill(world: World) -> None:
@@ -247,7 +247,7 @@ def test_an_instance_that_was_stopped_and_is_still_there_does_not_bill(world: Wo
     world.gpu.get = stopped  # type: ignore[method-assign]
     world.clock.advance(3 * 24 * 3600)
     assert _teardown_run(world).outlived == []
-    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> None:
@@ -263,7 +263,7 @@ def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> N
                 world.clock.advance(KILL_SLACK_S + 100)
             return vm
 
-    world.gpu = Asleep(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = Asleep(world.clock, service="compute", create_s=20, delete_s=20)
     Asleep.sleeps = False
     run, attempt = _rented_for_good(world, "t4")
     world.gpu.run_limits = True
@@ -271,7 +271,7 @@ def test_what_was_seen_before_a_laptop_slept_is_not_seen_late(world: World) -> N
     Asleep.sleeps = True
     ended = end_attempt(world.services, attempt)
     assert ended.outlived_at is None
-    assert world.metered_usd(run) <= (ended.settled_usd or 0) <= attempt.reserved_usd
+    assert world.metered_usd(run) <= (ended.vm_cost_usd or 0) <= attempt.reserved_usd
 
 
 def test_a_ledger_of_an_older_version_knows_no_such_time(world: World) -> None:

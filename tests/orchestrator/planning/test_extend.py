@@ -105,7 +105,7 @@ def test_time_that_is_not_needed_is_free_again(world: World, rc: int) -> None:
     [after] = world.drive([run])
     assert after.state is (RunState.FAILED if rc else RunState.SUCCEEDED)
     granted = world.ledger.attempt(run.id, 2)
-    assert (granted.state, granted.settled_usd, granted.side_cost_usd) == (AttemptState.SETTLED, 0, 0)
+    assert (granted.state, granted.vm_cost_usd, granted.side_cost_usd) == (AttemptState.SETTLED, 0, 0)
     assert world.gpu.calls("create") == 1
     _assert_clean(world, after)
 

@@ -31,7 +31,7 @@ from tests.fakes.world import World
 def _rented(world: World, accelerator: str = "v3-8") -> tuple[Run, Attempt]:
     """A run whose VM is READY, and that nobody drives."""
     [run] = world.admit(accelerator)
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     return world.ledger.run(run.id), world.ledger.attempt(run.id, 1)
 
 
@@ -178,7 +178,7 @@ def test_a_job_that_a_driver_may_still_make_is_paid_for(world: World, is_driven:
     with run_lock(world.services.run_folder(run)) if is_driven else nullcontext():
         teardown_all(world.services, buckets=False)
     attempt = world.ledger.attempt(run.id, 1)
-    assert (attempt.state, attempt.settled_usd) == (AttemptState.SETTLED, 0)
+    assert (attempt.state, attempt.vm_cost_usd) == (AttemptState.SETTLED, 0)
     assert attempt.side_cost_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
 
 
@@ -293,7 +293,7 @@ def test_whoever_watches_sees_that_a_vm_is_deleted_and_then_that_it_is_gone(worl
 
 def test_a_vm_that_leaked_and_cannot_be_deleted_is_named(world: World) -> None:
     run, attempt = _rented(world, "t4")
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
     _over(world, run)
     world.gpu.fail("delete_billable", times=10**6)
     world.gpu.fail("delete", times=10**6)
@@ -327,7 +327,7 @@ def test_only_an_absent_vm_with_a_list_that_lacks_it_is_gone(world: World) -> No
 
     absent = VmRef(attempt.zone, "oc-never-was")
     assert is_gone(world.gpu, absent)
-    lagging = Lagging(world.clock, api="gpu")
+    lagging = Lagging(world.clock, service="compute")
     lagging._machines = world.gpu._machines
     assert not is_gone(lagging, ref)
     assert is_gone(lagging, absent)
@@ -360,7 +360,7 @@ class Disked(FakeVmProvider):
 
 
 def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
-    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = cloud = Disked(world.clock, service="compute", create_s=20, delete_s=20)
     cloud.asked = []
     run, attempt = _rented(world, "t4")
     ref = attempt.ref
@@ -373,7 +373,7 @@ def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
 
 
 def test_a_delete_that_was_lost_is_asked_for_again(world: World) -> None:
-    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    world.gpu = cloud = Disked(world.clock, service="compute", create_s=20, delete_s=20)
     cloud.asked = []
     _, attempt = _rented(world, "t4")
     cloud.fail("delete", times=2)
@@ -436,7 +436,7 @@ def test_nothing_is_asked_of_the_cloud_for_what_never_asked_for_a_vm(world: Worl
     ask_to_go(world.services, attempt)
     assert (world.gpu.calls("delete"), world.ledger.attempt(run.id, 1)) == (0, attempt)
     ended = end_attempt(world.services, attempt)
-    assert (ended.state, ended.settled_usd, world.gpu.calls("delete")) == (AttemptState.SETTLED, 0, 0)
+    assert (ended.state, ended.vm_cost_usd, world.gpu.calls("delete")) == (AttemptState.SETTLED, 0, 0)
     ask_to_go(world.services, ended)
     assert world.gpu.calls("delete") == 0
     other, rented = _rented(world, "t4")
@@ -457,7 +457,7 @@ def test_an_attempt_whose_intent_was_written_meanwhile_is_ended_like_a_vm(world:
     ended = end_attempt(world.services, stale)
     assert (ended.state, world.gpu.calls("delete") > 0) == (AttemptState.SETTLED, True)
     assert world.clock.now() - now >= timedelta(seconds=world.services.pace.late_create_s)
-    assert (ended.settled_usd or 0) > 0, "a VM may have been there"
+    assert (ended.vm_cost_usd or 0) > 0, "a VM may have been there"
 
 
 def test_a_switch_that_stays_keeps_its_attempt_open(world: World) -> None:

@@ -245,7 +245,7 @@ def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -
 def test_a_worker_that_connects_as_another_fails_begins_nothing(world: ManyWorld) -> None:
     """Its session is closed though it was opened after those of the others were."""
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, lambda _progress: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _progress: None, threading.Event())
     workers = [Worker(index, f"127.77.0.{index}", f"127.77.0.{index}") for index in range(2)]
     stopped, late = threading.Event(), FakeShell(FakeShells(), FakeMachine())
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED
-from orchestrator.domain.quote import attempt_labels
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.inventory import idle_costs, remaining, unseen
@@ -22,7 +21,8 @@ def test_stopped_vm_is_an_idle_cost(world: World) -> None:
     [run] = world.admit()
     attempt = world.ledger.attempt(run.id, 1)
     ref = attempt.ref
-    world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, attempt_labels(run, attempt), "id"))
+    labels = {MANAGED: "1", "oc-run": run.id, "oc-nonce": attempt.nonce}
+    world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, labels, "id"))
     world.clock.advance(60)
     assert idle_costs(world.services) == []
     world.tpu.preempt(ref)
@@ -62,7 +62,7 @@ def test_buckets_that_keep_deleted_data_or_lie_elsewhere_are_named(world: World)
 def test_without_a_ledger_a_silent_zone_is_never_called_empty(world: World) -> None:
     """The ledger was lost, and a new one is in its place: only lists say what is rented, so none may lack a zone."""
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    provision(RunContext(world.services, run, lambda _: None, world.stop))
     [vm] = world.gpu.alive()
     world.ledger = Ledger(world.home / "new.db", simulated=True)
     world.gpu.unreachable.add(vm.zone)

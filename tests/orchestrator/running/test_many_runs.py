@@ -23,7 +23,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.crowd import FULL_PACE_RUNS, LOOK_SPACING_S
 from orchestrator.running.quota_lines import QuotaLines
-from orchestrator.running.shared_by_runs import SharedByRuns
+from orchestrator.running.services import SharedByRuns
 from orchestrator.running.starting_line import STARTING_RUNS, StartingLine
 from tests.fakes import FakeClock, FakeVmProvider
 from tests.fakes.clock import START
@@ -53,7 +53,7 @@ def test_many_runs_share_one_list_a_poll_and_take_turns_over_ssh(world: ManyWorl
     assert world.trainers.looks <= COUNT * FULL_PACE_RUNS + polls * 5 / LOOK_SPACING_S
     assert world.shells.open_now == 0
     attempts = world.ledger.attempts()
-    assert all(attempt.settled_usd for attempt in attempts)
+    assert all(attempt.vm_cost_usd for attempt in attempts)
     assert len({event.at for run in runs for event in world.ledger.events(run.id)}) > COUNT
 
 
@@ -77,7 +77,7 @@ def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
     assert {run.state for run in ended} == {RunState.STOPPED}
     assert all(run.record for run in ended)
     assert world.alive == 0
-    assert all(attempt.settled_usd is not None for attempt in world.ledger.attempts())
+    assert all(attempt.vm_cost_usd is not None for attempt in world.ledger.attempts())
 
 
 @pytest.mark.slow

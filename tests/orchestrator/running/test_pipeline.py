@@ -32,7 +32,7 @@ def _assert_clean(world: World, run: Run) -> None:
     """Nothing lives, every attempt is settled, and the ledger has not counted less than was billed."""
     assert world.alive == 0
     assert all(attempt.state is AttemptState.SETTLED for attempt in world.ledger.attempts(run.id))
-    settled = sum((a.settled_usd or Decimal(0) for a in world.ledger.attempts(run.id)), Decimal(0))
+    settled = sum((a.vm_cost_usd or Decimal(0) for a in world.ledger.attempts(run.id)), Decimal(0))
     assert settled >= world.metered_usd(run)
 
 
@@ -44,10 +44,10 @@ def test_run_goes_through_all_stages_and_is_settled(world: World, accelerator: s
     assert load_record(Path(run.record or "")).run_id == run.id
     _assert_clean(world, run)
     [attempt] = world.ledger.attempts(run.id)
-    assert attempt.settled_usd is not None
-    assert attempt.settled_usd + attempt.side_cost_usd <= attempt.reserved_usd
+    assert attempt.vm_cost_usd is not None
+    assert attempt.vm_cost_usd + attempt.side_cost_usd <= attempt.reserved_usd
     poll_s = world.services.pace.poll_s
-    assert attempt.settled_usd - world.metered_usd(run) <= attempt.rate.cost_usd(
+    assert attempt.vm_cost_usd - world.metered_usd(run) <= attempt.rate.cost_usd(
         60 + 4 * poll_s
     ) - attempt.rate.cost_usd(60)
     stages = [progress.stage for progress in world.progress]
@@ -90,7 +90,7 @@ def test_intent_is_in_the_ledger_before_the_create(world: World) -> None:
     """A create is never asked for unless money is held, switches are armed and the intent is durable."""
     [run] = world.admit()
     world.tpu.fail("create", times=99)
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     with pytest.raises(Exception, match="planned failure"):
         provision(ctx)
     assert world.ledger.attempt(run.id, 1).state is AttemptState.INTENDED
@@ -116,7 +116,7 @@ def test_stock_out_moves_to_the_next_zone_under_a_new_number(world: World) -> No
     world.tpu.capacity[zone] = False
     run = world.launch()
     first, second = world.ledger.attempts(run.id)
-    assert (first.zone, first.number, first.settled_usd) == (zone, 1, 0)
+    assert (first.zone, first.number, first.vm_cost_usd) == (zone, 1, 0)
     assert (second.zone != zone, second.number) == (True, 2)
     assert run.state is RunState.SUCCEEDED
     _assert_clean(world, run)
@@ -129,7 +129,7 @@ def test_no_capacity_anywhere_fails_with_exit_code_4(world: World) -> None:
     run = world.launch()
     assert (run.state, run.error_code, run.exit_code) == (RunState.FAILED, "NoCapacity", 4)
     assert all(zone in (run.error or "") for zone in run.spec.zones)
-    assert sum(attempt.settled_usd or 0 for attempt in world.ledger.attempts(run.id)) == 0
+    assert sum(attempt.vm_cost_usd or 0 for attempt in world.ledger.attempts(run.id)) == 0
     assert 0 < world.ledger.settled_usd() < Decimal("0.01") * len(run.spec.zones)
     _assert_clean(world, run)
 
@@ -185,7 +185,7 @@ def test_quota_fails_at_once_with_exit_code_5(world: World) -> None:
 
 def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     """No timer reports from the VM: it is torn down before anything is installed on it."""
-    world.tpu = FakeVmProvider(world.clock, api="tpu", timers=False)
+    world.tpu = FakeVmProvider(world.clock, service="tpu", timers=False)
     run = world.launch()
     assert run.error_code == "KillSwitchNotArmed"
     assert world.shells.commands == []
@@ -196,17 +196,17 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
 def test_timer_that_is_not_proven_in_time_ends_its_own_run_only(world: World, says: str) -> None:
     """Deleted and settled after the 10 minutes, with the VM's own reason and the cost; the other VM trains on."""
     world.tpu.timers, world.tpu.timer_says = False, says
-    tpu, gpu = sorted(world.drive(world.admit("v3-8,t4")), key=lambda run: run.spec.accelerator.api, reverse=True)
+    tpu, gpu = sorted(world.drive(world.admit("v3-8,t4")), key=lambda run: run.spec.accelerator.service, reverse=True)
     assert (tpu.state, tpu.stage, gpu.state) == (RunState.FAILED, Stage.DONE, RunState.SUCCEEDED)
     assert "deadline-timer of oc-" in (tpu.error or "")
     assert "did not happen within 600 s" in (tpu.error or "")
     assert (says or "disableGuestAttributesAccess") in (tpu.error or "")
     [attempt] = world.ledger.attempts(tpu.id)
     least = attempt.rate.cost_usd(600)
-    assert least <= (attempt.settled_usd or 0) <= attempt.reserved_usd
+    assert least <= (attempt.vm_cost_usd or 0) <= attempt.reserved_usd
     said = re.search(r"it has cost \$(\d+\.\d+) until now", tpu.error or "")
     assert said is not None, tpu.error
-    assert round(least, 2) <= Decimal(said[1]) <= round(attempt.settled_usd or Decimal(0), 2)
+    assert round(least, 2) <= Decimal(said[1]) <= round(attempt.vm_cost_usd or Decimal(0), 2)
     _assert_clean(world, tpu)
     _assert_clean(world, gpu)
 
@@ -253,7 +253,7 @@ def test_an_attempt_whose_job_was_refused_everywhere_settles(world: World) -> No
 def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:
     """It stands while the VM lives, also when the VM cannot be proven deleted, and goes with the proof."""
     [run] = world.admit()
-    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    provision(RunContext(world.services, run, world.progress.append, world.stop))
     [ref] = world.tpu.alive()
     assert world.scheduler.names == [ref.name]
     world.tpu.unreachable.add(ref.zone)
@@ -281,7 +281,7 @@ def test_job_of_another_ledger_stays_until_its_vm_cannot_come_any_more(world: Wo
     [run] = other.admit()
     world.tpu.fail("create", times=99)
     with pytest.raises(Unavailable):
-        provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+        provision(RunContext(other.services, run, other.progress.append, other.stop))
     assert len(teardown_all(world.services, buckets=False).switches) == 1
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (len(world.scheduler.names), report.ended) == (1, [])
@@ -451,7 +451,7 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
     other = World(tmp_path / "other")
     other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
-    provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    provision(RunContext(other.services, run, other.progress.append, other.stop))
     assert world.alive == 1
     assert [item.ref.name for item in of_others(world.services)] == [world.tpu.alive()[0].name]
     report = teardown_all(world.services, buckets=False)
@@ -464,7 +464,7 @@ def test_recover_leaves_other_ledgers_alone(world: World, tmp_path: Path) -> Non
     other = World(tmp_path / "other")
     other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
-    provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    provision(RunContext(other.services, run, other.progress.append, other.stop))
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (report.ended, report.unproven, world.alive) == ([], [], 1)
     assert report.of_others == [f"node {world.tpu.alive()[0].name} in {other.ledger.attempt(run.id, 1).zone} (READY)"]
@@ -481,7 +481,7 @@ def test_after_the_deadline_of_another_ledgers_vm_only_teardown_all_ends_it(worl
     owner = World(tmp_path / "owner")
     owner.clock, owner.tpu, owner.scheduler = world.clock, world.tpu, world.scheduler
     [run] = owner.admit()
-    provision(RunContext(owner.services, run.id, owner.progress.append, owner.stop))
+    provision(RunContext(owner.services, run, owner.progress.append, owner.stop))
     world.tpu.timers = world.scheduler.fires = False
     left = owner.ledger.attempt(run.id, 1).deadline - world.clock.now()
     world.clock.advance(left.total_seconds() + KILL_SLACK_S - 1)
@@ -496,8 +496,8 @@ def test_after_the_deadline_of_another_ledgers_vm_only_teardown_all_ends_it(worl
     recover(owner.services, owner.progress.append, owner.stop)
     settled = owner.ledger.attempt(run.id, 1)
     assert settled.state is AttemptState.SETTLED
-    assert settled.settled_usd is not None
-    assert settled.settled_usd > 0
+    assert settled.vm_cost_usd is not None
+    assert settled.vm_cost_usd > 0
     owner.ledger.close()
 
 
@@ -515,11 +515,11 @@ def test_teardown_of_a_finished_training_keeps_its_record(world: World) -> None:
     """The command died before it collected; `teardown` brings the record home before it deletes."""
     [run] = world.admit()
     for stage in (Stage.PREPARE, Stage.TRAIN):
-        provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, run, world.progress.append, world.stop))
         world.ledger.update_run(run.id, stage=stage)
     from orchestrator.running.stages.prepare import prepare
 
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     prepare(ctx)
     world.shells.on(["x"], CommandResult(0, "", ""))
     world._runner(["python3", ".orchestrate/runner.py", "start"])

@@ -61,7 +61,7 @@ def test_vm_created_just_after_it_was_torn_down_is_ended_too(world: World) -> No
             assert teardown_runs(world.services, [world.ledger.run(run.id)]).unproven == []
             return super().create(spec)
 
-    world.tpu = TornDownBeforeCreate(world.clock, api="tpu", create_s=30)
+    world.tpu = TornDownBeforeCreate(world.clock, service="tpu", create_s=30)
     [run] = world.admit()
     [after] = world.drive([run])
     _assert_ended(world, after, "Stopped")
@@ -90,7 +90,7 @@ def test_a_slow_arming_is_no_sleep(world: World) -> None:
             return super().create(spec)
 
     world.scheduler = Slow(world.clock)
-    world.tpu = Lost(world.clock, api="tpu", scheduler=world.scheduler)
+    world.tpu = Lost(world.clock, service="tpu", scheduler=world.scheduler)
     run = world.launch()
     assert (run.state, world.tpu.calls("create")) == (RunState.SUCCEEDED, 2)
     assert len(world.ledger.attempts(run.id)) == 1
@@ -111,23 +111,23 @@ def test_a_laptop_that_slept_just_before_its_create_does_not_ask_for_it_any_more
             world.clock.advance(40 * 60)
 
     slept: list[str] = []
-    world.gpu = Watched(world.clock, api="gpu", create_s=20)
+    world.gpu = Watched(world.clock, service="compute", create_s=20)
     [run] = world.admit("t4")
     [after] = drive_all(world.services, [run], sleep, world.stop)
     first, second = world.ledger.attempts(run.id)
     assert (slept, asked, after.state) == (["requesting the VM"], [second.deadline], RunState.SUCCEEDED)
-    assert (first.settled_usd, first.operation, second.number) == (0, None, 2)
+    assert (first.vm_cost_usd, first.operation, second.number) == (0, None, 2)
 
 
 def test_what_another_process_has_settled_stays_settled(world: World) -> None:
     """What it released may be reserved for another run by now."""
     [run] = world.admit("t4")
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
     for state in (AttemptState.DELETING, AttemptState.CREATED):
         with pytest.raises(Stopped, match="was settled by another orchestrate process"):
             world.ledger.update_attempt(run.id, 1, state=state)
-    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(7))
-    assert (world.ledger.attempt(run.id, 1).settled_usd, world.ledger.committed_usd()) == (0, 0)
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, vm_cost_usd=Decimal(7))
+    assert (world.ledger.attempt(run.id, 1).vm_cost_usd, world.ledger.committed_usd()) == (0, 0)
 
 
 class Full(Ledger):
@@ -148,7 +148,7 @@ def _rented(world: World) -> tuple[Run, Full]:
     """A run with a VM, in a ledger whose disk may be full."""
     world.ledger = full = Full(world.home / "full.db", simulated=True)
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    provision(RunContext(world.services, run, lambda _: None, world.stop))
     assert world.alive == 1
     return run, full
 
@@ -218,7 +218,7 @@ class LateCreate(FakeVmProvider):
 
 def test_late_create_is_taken_over(world: World) -> None:
     """It turns up while it is looked for: one VM, one attempt, a finished run."""
-    world.tpu = LateCreate(world.clock, api="tpu")
+    world.tpu = LateCreate(world.clock, service="tpu")
     run = world.launch()
     assert (run.state, world.alive, len(world.ledger.attempts(run.id))) == (RunState.SUCCEEDED, 0, 1)
 
@@ -255,7 +255,7 @@ class StoppedMeanwhile(LateCreate):
 @pytest.mark.parametrize("asleep_s", [0.0, 60.0])
 def test_late_create_of_a_stopped_run_is_waited_for_and_ended(world: World, asleep_s: float) -> None:
     """Absence is believed only after the time a late create may take, in which somebody has to have looked."""
-    world.tpu = late = StoppedMeanwhile(world.clock, api="tpu")
+    world.tpu = late = StoppedMeanwhile(world.clock, service="tpu")
     late.stop, late.asleep_s = world.stop, asleep_s
     run = world.launch()
     _assert_ended(world, run, "Stopped")
@@ -346,7 +346,7 @@ def test_an_attempt_that_two_processes_end_is_paid_once(world: World) -> None:
                 settled.append(end_attempt(world.services, world.ledger.attempt(run.id, 1)))
             return super().list_billable()
 
-    world.tpu = EndedElsewhere(world.clock, api="tpu")
+    world.tpu = EndedElsewhere(world.clock, service="tpu")
     [run] = world.admit()
     [after] = world.drive([run])
     assert after.state is RunState.SUCCEEDED

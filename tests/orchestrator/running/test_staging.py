@@ -49,7 +49,7 @@ def test_run_that_waits_for_its_turn_to_stage_can_be_stopped(tmp_path: Path) -> 
     contexts = []
     for world in (first, second):
         [run] = world.admit("t4")
-        contexts.append(RunContext(world.services, run.id, world.progress.append, world.stop))
+        contexts.append(RunContext(world.services, run, world.progress.append, world.stop))
         provision(contexts[-1])
     real = first.store.upload
 
@@ -100,7 +100,7 @@ def test_one_session_serves_installation_and_check_unless_it_breaks(world: World
             world.shells.drop()
 
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, report, threading.Event(), sessions.append)
+    ctx = RunContext(world.services, run, report, threading.Event(), sessions.append)
     provision(ctx)
     prepare(ctx)
     assert world.shells.opened == (2 if breaks else 1)

@@ -91,7 +91,7 @@ def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) ->
     assert (world.tpu.calls("create"), world.gpu.calls("create")) == (4, 4)
     assert {(run.exit_code, run.error, run.stage) for run in runs} == {(0, None, Stage.DONE)}
     left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
-    assert {attempt.settled_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
+    assert {attempt.vm_cost_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
     for run in left_out:
         first = next(progress.detail for progress in world.progress if progress.run == run.id)
         assert first == f"waiting for repeat {run.spec.repeat - 1}: the verdict may need no more"
@@ -285,5 +285,5 @@ def test_runs_that_wait_for_quota_wait_as_long_as_the_longest_in_line_may_use_it
     services.shared.quota.is_full(name, long.id, {"r-holder"})
     assert services.shared.quota.lets_in(name, long.id, set)
     with pytest.raises(NoZoneLeft):
-        wait_for_quota(RunContext(services, short.id, world.progress.append, world.stop))
+        wait_for_quota(RunContext(services, short, world.progress.append, world.stop))
     assert timedelta(hours=5) < world.clock.now() - began < timedelta(hours=6)

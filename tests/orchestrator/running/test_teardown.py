@@ -34,7 +34,7 @@ class Asked(FakeVmProvider):
     """`first_asked`: how many VMs were there when each was first asked to go."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.clock, api="gpu", create_s=20, delete_s=DELETE_S)
+        super().__init__(world.clock, service="compute", create_s=20, delete_s=DELETE_S)
         self.first_asked: dict[VmRef, int] = {}
 
     def delete(self, ref: VmRef) -> None:
@@ -60,7 +60,7 @@ def _admit(world: World) -> list[Run]:
 def _rent(world: World) -> list[Run]:
     runs = _admit(world)
     for run in runs:
-        provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+        provision(RunContext(world.services, run, lambda _: None, world.stop))
     assert world.alive == COUNT
     return [world.ledger.run(run.id) for run in runs]
 
@@ -139,7 +139,7 @@ def test_vms_that_no_run_knows_are_deleted_together(world: World, cloud: Asked, 
     runs = _rent(world)
     if command == "recover":
         for attempt in world.ledger.attempts():
-            world.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+            world.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.SETTLED, vm_cost_usd=Decimal(0))
         for run in runs:
             world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
     else:
@@ -219,7 +219,7 @@ def test_all_are_proven_gone_side_by_side(world: World, is_known: bool) -> None:
 def test_what_could_not_be_proven_gone_is_asked_again_and_not_waited_for_again(world: World, cloud: Asked) -> None:
     """Whose proof did not come in a quarter of an hour is not given another one three times in the same command."""
     [run] = world.admit("t4")
-    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    provision(RunContext(world.services, run, lambda _: None, world.stop))
     world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
     cloud.fail("delete", times=10**6)
     patience_s, began_s = world.services.pace.delete_timeout_s, world.clock.monotonic()
@@ -265,7 +265,7 @@ def test_an_unexpected_error_of_one_vm_keeps_no_other_from_being_deleted(world: 
     """Nor the command from saying which one is not proven deleted."""
     first, second = world.admit(repeats=2)
     for run in (first, second):
-        provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, run, world.progress.append, world.stop))
     broken, delete = world.ledger.attempt(first.id, 1).vm, world.tpu.delete
 
     def fail(ref: VmRef) -> None:

@@ -53,7 +53,7 @@ class SeenLate(FakeVmProvider):
 
 def test_accepted_create_is_not_gone_before_it_is_visible(world: World) -> None:
     """The user stops right after the create was accepted, while GET still says 404: the VM is waited for and ended."""
-    world.tpu = SeenLate(world.clock, api="tpu", create_s=40)
+    world.tpu = SeenLate(world.clock, service="tpu", create_s=40)
     world.tpu.on_create = world.stop.set
     run = world.launch()
     assert (run.error_code, world.alive) == ("Stopped", 0)
@@ -69,7 +69,7 @@ class LoginExpires(SeenLate):
 
 def test_a_create_that_could_not_be_asked_about_is_not_taken_for_refused(world: World) -> None:
     """What may have lived is never booked at $0."""
-    world.tpu = LoginExpires(world.clock, api="tpu")
+    world.tpu = LoginExpires(world.clock, service="tpu")
     run = world.launch()
     assert (run.error_code, world.alive) == ("Unauthenticated", 0)
     assert world.ledger.settled_usd() >= world.metered_usd(run) > 0
@@ -89,7 +89,7 @@ class LostThenNoQuota(SeenLate):
 
 def test_a_refusal_after_a_lost_answer_is_not_taken_for_one(world: World) -> None:
     """The VM of the lost answer is waited for, ended and paid for."""
-    world.tpu = LostThenNoQuota(world.clock, api="tpu")
+    world.tpu = LostThenNoQuota(world.clock, service="tpu")
     run = world.launch()
     assert (run.error_code, world.alive) == ("QuotaExceeded", 0)
     assert world.ledger.settled_usd() >= world.metered_usd(run) > 0
@@ -120,7 +120,7 @@ class Denied(FakeVmProvider):
 
 def test_denied_teardown_is_unproven_at_once_and_not_a_hot_loop(world: World) -> None:
     """Exit 6 after a handful of calls; the money stays held; a later teardown heals it."""
-    world.tpu = Denied(world.clock, api="tpu")
+    world.tpu = Denied(world.clock, service="tpu")
     [run] = world.admit()
     answer = world.trainer.answer
 
@@ -140,10 +140,10 @@ def test_denied_teardown_is_unproven_at_once_and_not_a_hot_loop(world: World) ->
 
 def test_one_service_that_denies_does_not_keep_the_other_alive(world: World) -> None:
     """`teardown --all` with the TPU service denied still deletes the GPU VM, and says what it could not see."""
-    world.tpu = Denied(world.clock, api="tpu")
+    world.tpu = Denied(world.clock, service="tpu")
     gpu, tpu = world.admit("v3-8,t4")
     for run in (tpu, gpu):
-        provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+        provision(RunContext(world.services, run, world.progress.append, world.stop))
     world.tpu.denied = True
     report = teardown_all(world.services, buckets=False)
     assert report.unproven
@@ -161,7 +161,7 @@ def test_run_torn_down_while_it_is_validated_is_not_created(world: World) -> Non
             super().validate(spec)
             assert teardown_runs(world.services, [world.ledger.run(run.id)]).unproven == []
 
-    world.tpu = TornDownWhileValidated(world.clock, api="tpu")
+    world.tpu = TornDownWhileValidated(world.clock, service="tpu")
     [run] = world.admit()
     [after] = world.drive([run])
     assert (after.error_code, world.tpu.calls("create"), world.ledger.committed_usd()) == ("Stopped", 0, 0)
@@ -180,7 +180,7 @@ def test_interrupted_create_is_paid_for_and_not_repeated(world: World) -> None:
                 raise KeyboardInterrupt
             return operation
 
-    world.tpu = Dies(world.clock, api="tpu")
+    world.tpu = Dies(world.clock, service="tpu")
     [run] = world.admit()
     with pytest.raises(KeyboardInterrupt):
         world.drive([run])
@@ -192,13 +192,15 @@ def test_interrupted_create_is_paid_for_and_not_repeated(world: World) -> None:
     assert after.state is RunState.SUCCEEDED, after.error
     first, second = world.ledger.attempts(run.id)
     assert first.vm != second.vm
-    assert (first.settled_usd or 0) + (second.settled_usd or 0) >= world.metered_usd(run)
+    assert (first.vm_cost_usd or 0) + (second.vm_cost_usd or 0) >= world.metered_usd(run)
+    assert (after.preemptions, after.lost_vms) == (0, 1), "nobody preempted it"
+    assert any("CreateInterrupted" in event.message for event in world.ledger.events(run.id))
 
 
 def test_vm_with_proven_switches_costs_no_more_than_its_reservation(world: World) -> None:
     """The laptop is closed for three days; the VM ended at its deadline; the ledger does not count three days."""
     [run] = world.admit()
-    ctx = RunContext(world.services, run.id, world.progress.append, world.stop)
+    ctx = RunContext(world.services, run, world.progress.append, world.stop)
     provision(ctx)
     attempt = world.ledger.attempt(run.id, 1)
     assert attempt.proven_at is not None

@@ -34,7 +34,7 @@ WORKERS = tuple(Worker(index, f"127.77.0.{index}", f"127.77.0.{index}") for inde
 @pytest.fixture
 def ctx(world: World) -> RunContext:
     [run] = world.admit()
-    return RunContext(world.services, run.id, lambda _progress: None, threading.Event())
+    return RunContext(world.services, run, lambda _progress: None, threading.Event())
 
 
 def test_all_work_at_the_same_time_and_answer_in_their_order(ctx: RunContext) -> None:

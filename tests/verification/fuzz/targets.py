@@ -126,7 +126,7 @@ def manifest(room: Room) -> Iterator[Check]:
     """MANIFEST.json as a VM wrote it, with the files that it names."""
     world = World(room.folder)
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _: None, threading.Event())
     content = make_record(run.id).to_json().encode()
 
     def check(rng: random.Random) -> None:

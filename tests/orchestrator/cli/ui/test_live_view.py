@@ -38,7 +38,7 @@ def shown(world: World) -> Shown:
     """The page while a run trains that is unfolded, for a log."""
     [run] = world.admit("t4")
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.TRAIN)
-    log = RunContext(world.services, run.id, lambda _: None, threading.Event()).log_path(0)
+    log = RunContext(world.services, run, lambda _: None, threading.Event()).log_path(0)
     log.parent.mkdir(parents=True, exist_ok=True)
     project = Project(Config(), None, world.home, world.ledger, world.home / "state")
 

@@ -37,7 +37,7 @@ Collects = Callable[[bytes, dict[str, bytes]], None]
 def collects(world: World) -> Collects:
     """Collects what a VM has left in the bucket: its manifest, and files by name."""
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _: None, threading.Event())
 
     def collect(manifest: bytes, files: dict[str, bytes]) -> None:
         shutil.rmtree(ctx.folder, ignore_errors=True)
@@ -152,7 +152,7 @@ def test_names_that_cannot_be_the_files_of_a_folder_are_refused(
 def test_a_manifest_that_is_too_large_is_not_read(world: World, worker: int) -> None:
     """Its size is asked first: the error says name, size and limit, and nothing is sent or counted."""
     [run] = world.admit("v3-32")
-    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _: None, threading.Event())
     world.store.ensure_bucket(ctx.bucket(), "europe-west4", {}, 30)
     name = f"{ctx.results_of(worker)}/{MANIFEST}"
     world.store.put(ctx.bucket(), name, b" " * (MANIFEST_BYTES + 1))
@@ -168,7 +168,7 @@ def test_a_manifest_that_is_too_large_is_not_read(world: World, worker: int) -> 
 def test_an_exit_code_that_is_no_number_is_a_failure_in_a_sentence(world: World, rc: str) -> None:
     """However the end of the training is seen: whoever follows it takes it for failed, and `collect` says why."""
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _: None, threading.Event())
     world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
     text = json.dumps(_manifest(world, {})).replace('"rc": 0', f'"rc": {rc}')
     world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", text.encode())
@@ -182,7 +182,7 @@ def test_an_exit_code_that_is_no_number_is_a_failure_in_a_sentence(world: World,
 def test_what_a_vm_wrote_is_counted_before_it_travels_and_only_as_far_as_it_was_reserved(world: World) -> None:
     """Each time; not once the attempt is settled, as the ledger has its last word then."""
     [run] = world.admit("t4")
-    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    ctx = RunContext(world.services, run, lambda _: None, threading.Event())
     world.store.ensure_bucket(ctx.bucket(), "us-central1", {}, 30)
     text = json.dumps(_manifest(world, {})).encode()
     world.store.put(ctx.bucket(), f"{ctx.results()}/{MANIFEST}", text)

@@ -22,7 +22,7 @@ from orchestrator.ports import ANSWER_BYTES, CommandResult
 from orchestrator.running.run_log import local_log, logged_epochs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import MOST_LETTERS, Environment, last_line
-from orchestrator.running.stages.vm_session import VmSession
+from orchestrator.running.stages.workers import VmSession
 from tests.fakes.shells import FakeShell
 from tests.fakes.store import manifest_entries
 from tests.fakes.world import RUNNER, World
@@ -184,7 +184,7 @@ class Told(FakeShell):
 def test_only_a_command_that_began_before_the_stop_ends_by_it(world: World) -> None:
     """What is asked afterwards, as for the end of the trainer, is part of stopping."""
     [run] = world.admit("t4")
-    ctx, shell = RunContext(world.services, run.id, lambda _: None, threading.Event()), Told(world)
+    ctx, shell = RunContext(world.services, run, lambda _: None, threading.Event()), Told(world)
     session = VmSession(ctx, shell)
     session.run(["true"], timeout_s=1)
     ctx.stop.set()

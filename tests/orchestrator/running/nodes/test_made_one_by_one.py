@@ -86,7 +86,7 @@ class OneByOne(FakeVmProvider):
 def world(tmp_path: Path) -> World:
     """One whose GPU VMs are made one by one."""
     made = World(tmp_path)
-    made.gpu = OneByOne(made.clock, api="gpu", create_s=20, delete_s=20)
+    made.gpu = OneByOne(made.clock, service="compute", create_s=20, delete_s=20)
     return made
 
 
@@ -115,7 +115,7 @@ def test_a_stop_while_only_one_is_made_waits_for_the_other_and_deletes_both(worl
     assert world.alive == 0
     [attempt] = world.ledger.attempts(run.id)
     assert (attempt.state, attempt.seen_at) == (AttemptState.SETTLED, None)
-    assert (attempt.settled_usd or ZERO) >= attempt.rate.cost_usd(APART_S - 20)  # it ran while the other was awaited
+    assert (attempt.vm_cost_usd or ZERO) >= attempt.rate.cost_usd(APART_S - 20)  # it ran while the other was awaited
 
 
 def test_what_runs_is_billed_from_the_first_instance_on(world: World) -> None:
@@ -145,7 +145,7 @@ def test_too_few_instances_are_a_stock_out_and_what_ran_is_paid(world: World) ->
     assert (run.state, run.error_code) == (RunState.FAILED, "NoCapacity")
     assert world.alive == 0
     [attempt] = world.ledger.attempts(run.id)
-    assert (attempt.settled_usd or ZERO) >= attempt.rate.cost_usd(APART_S - 20)
+    assert (attempt.vm_cost_usd or ZERO) >= attempt.rate.cost_usd(APART_S - 20)
 
 
 def test_a_teardown_by_another_process_deletes_every_instance(world: World) -> None:
@@ -174,5 +174,5 @@ def test_a_node_that_was_preempted_before_both_were_seen_is_not_waited_for(world
     lost, _ = world.ledger.attempts(run.id)
     assert lost.gone_at is not None
     assert lost.gone_at - began < timedelta(minutes=5), "the other node bills meanwhile"
-    assert (lost.settled_usd or ZERO) >= lost.rate.cost_usd(APART_S)
+    assert (lost.vm_cost_usd or ZERO) >= lost.rate.cost_usd(APART_S)
     assert world.alive == 0
