@@ -278,9 +278,9 @@ def test_published_experiments_are_files_that_are_smaller_on_the_local_cloud(rea
         google, local = (read(EXAMPLES / f"{name}.toml", project=project) for project in ("my-project-1", ""))
         assert (google["workload"], local["workload"]) == (workload, workload)
         assert {key: google[key] for key in figures} == figures
-        assert {"v3-8", "t4"} == set(google["accelerators"])
+        assert {"v3-8", "t4"} == set(google["accel"])
         assert local["epochs"] >= 3, "two of them are steady"
-        assert max(local["data_sizes"]) <= 2080
+        assert max(local["data_size"]) <= 2080
         assert bool(google["file"].needs_data) == (workload in ("flowers", "ucf101", "cats-vs-dogs"))
 
 
