@@ -122,14 +122,14 @@ def catalog_file(name: str) -> Path:
 
 def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
     """The variables that point Google's tools at the local cloud of this `cloud.json`."""
-    from infra.localcloud import client
+    from localcloud import client
 
     return client.environment(said)
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     """The local cloud's `cloud.json`, started if asked; None when it does not run. Raises CloudError, UsageError."""
-    from infra.localcloud import client
+    from localcloud import client
 
     try:
         if not start:
@@ -143,7 +143,7 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
 
 def reset_local_cloud(project: Project) -> dict[str, Any]:
     """Empty the running local cloud of a project; its `cloud.json` from then on. Raises CloudError."""
-    from infra.localcloud import client
+    from localcloud import client
 
     try:
         return client.reset(project.cloud_state)
@@ -153,7 +153,7 @@ def reset_local_cloud(project: Project) -> dict[str, Any]:
 
 def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError, UsageError."""
-    from infra.localcloud import client
+    from localcloud import client
 
     try:
         return client.control(cloud, what, body)

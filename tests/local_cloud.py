@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from infra.gcp.clients import Endpoints, GoogleClients
-from infra.localcloud import client
+from localcloud import client
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,7 +21,7 @@ ACCELERATORS = ROOT / "orchestrator" / "catalog" / "accelerators.toml"
 
 def launch_command(state: Path, prices: Path = PRICES) -> list[str]:
     """What starts a local cloud on this folder with this price list."""
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
+    argv = [sys.executable, "-m", "localcloud", "--state", str(state)]
     return [*argv, "--prices", str(prices), "--accelerators", str(ACCELERATORS)]
 
 

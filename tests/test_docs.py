@@ -17,11 +17,12 @@ from infra.gcp.account import GPUS_EVERYWHERE_ID
 from infra.gcp.permissions import APIS
 from orchestrator.cli import COMMANDS, cli
 from orchestrator.domain.accelerators import Provisioning, accelerators
+from tests.test_architecture import FILES
 from trainer.flags import parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
-FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "examples")
+FOLDERS = ("orchestrator", "infra", "trainer", "localcloud", "tests", "docs", "benchmarks", "examples")
 FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")} | {
     path.name for path in ROOT.glob("*.*")
 }
@@ -161,7 +162,7 @@ def test_nothing_that_users_read_has_a_forbidden_word() -> None:
     """Strings of ours, and the pages but for the glossary itself."""
     words = forbidden()
     found = []
-    for path in [file for folder in ("orchestrator", "infra", "trainer") for file in (ROOT / folder).rglob("*.py")]:
+    for path in FILES:
         if words.search(code := path.read_text()):
             found += [f"{path}: {string}" for string in shown(code) if words.search(string)]
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]:

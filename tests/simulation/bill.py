@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from infra.localcloud.access import Access
-from infra.localcloud.account.tokens import Tokens
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.hardware import Hardware
-from infra.localcloud.metering.meter import Billable, Meter
-from infra.localcloud.metering.price_list import PriceList
-from infra.localcloud.store import Store
+from localcloud.access import Access
+from localcloud.account.tokens import Tokens
+from localcloud.clock import CloudClock
+from localcloud.hardware import Hardware
+from localcloud.metering.meter import Billable, Meter
+from localcloud.metering.price_list import PriceList
+from localcloud.store import Store
 from orchestrator.bootstrap import catalog_file
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
@@ -59,7 +59,7 @@ def catalog() -> PriceList:
 
 
 class CampaignBill:
-    """The meter of `infra.localcloud`, told of every VM that begins and ends, and of every byte that is kept."""
+    """The meter of `localcloud`, told of every VM that begins and ends, and of every byte that is kept."""
 
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock

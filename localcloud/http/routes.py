@@ -1,0 +1,171 @@
+"""Tables of API methods made into routes, and what list and update methods share: pages, filters, update masks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localcloud.http.errors import ApiError, invalid
+from localcloud.store import Document
+
+Handler = Callable[[Request], Awaitable[Response]]
+Table = Sequence[tuple[str, str, Handler]]
+"""("GET /path/{parameter}", method name, handler) for each method of an API."""
+_TERM = re.compile(r"""([A-Za-z][\w.-]*?)\s*(!=|=|:|\seq\s|\sne\s)\s*("[^"]*"|'[^']*'|[^\s()]+)\s*""")
+_WORD = re.compile(r"(\(|\)|AND\b|OR\b)\s*")
+_Test = Callable[[Document], bool]
+
+
+class Service:
+    """One Google API: its hosts and its routes.
+
+    `routes` on a loopback Host are tried service by service in order, so only the last service may have a
+    catch-all route (Cloud Storage's `/BUCKET/OBJECT` belongs to its own host only: it stands in `host_routes`).
+    """
+
+    hosts: Sequence[str] = ()
+    routes: Sequence[BaseRoute] = ()
+    host_routes: Sequence[BaseRoute] = ()
+
+
+def routes(
+    api: str,
+    table: Table,
+    root: str = "",
+    guard: Callable[[Request], None] = lambda _: None,
+    kind: type[Route] = Route,
+) -> list[BaseRoute]:
+    """Routes below `root`, named `API.METHOD`: faults are planned and permissions derived by that name.
+
+    `guard` runs before every handler and raises ApiError for calls that are refused whatever the method.
+    """
+
+    def guarded(handler: Handler) -> Handler:
+        async def endpoint(request: Request) -> Response:
+            guard(request)
+            return await handler(request)
+
+        return endpoint
+
+    made: list[BaseRoute] = []
+    for call, name, handler in table:
+        verb, _, path = call.partition(" ")
+        made.append(kind(root + path, guarded(handler), methods=[verb], name=f"{api}.{name}"))
+    return made
+
+
+def page(request: Request, field: str, items: Sequence[Any], size_max: int = 500) -> Document:
+    """{field: a page of `items`, nextPageToken}, without a token on the last page. Raises ApiError 400.
+
+    The page is chosen by `pageSize` (`maxResults` in the Compute API) and `pageToken`.
+    """
+    query = request.query_params
+    try:
+        size, start = int(query.get("pageSize") or query.get("maxResults") or 0), int(query.get("pageToken") or 0)
+    except ValueError as cause:
+        raise _bad_page() from cause
+    if size < 0 or start < 0:
+        raise _bad_page()
+    end = start + min(size or size_max, size_max)
+    return {field: list(items[start:end]), **({"nextPageToken": str(end)} if end < len(items) else {})}
+
+
+def flag(request: Request, name: str) -> bool:
+    """A boolean in the query, false without one; gcloud writes `True`. Raises ApiError 400."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise invalid(f"Invalid value at '{name}' (TYPE_BOOL), \"{text}\"", "badRequest")
+    return text in ("true", "1")
+
+
+def update_mask(request: Request, settable: Sequence[str]) -> list[str]:
+    """The fields in `updateMask`, in camelCase; empty without one. Raises ApiError 400 for any other field."""
+    paths = request.query_params.get("updateMask", "").split(",")
+    mask = [re.sub(r"_([a-z])", lambda match: match[1].upper(), path) for path in paths if path]
+    if not {path.partition(".")[0] for path in mask} <= set(settable):
+        raise invalid(f"Invalid update mask {mask}: {', '.join(settable)} can be updated.")
+    return mask
+
+
+def _bad_page() -> ApiError:
+    return ApiError("INVALID_ARGUMENT", "Invalid page size or page token.", reason="invalidParameter")
+
+
+def matching(resources: Sequence[Document], expression: str) -> list[Document]:
+    """The resources that a `filter` matches: `=`, `!=`, `:` (has), `eq`, `ne`; parentheses, AND, OR; AND where none is.
+
+    OR binds closer than AND (https://google.aip.dev/160). Raises ApiError 400 for any other filter: one that is not
+    understood must not look like an empty list.
+    """
+    if not expression.strip():
+        return list(resources)
+    test = _Parser(expression).parsed()
+    return [resource for resource in resources if test(resource)]
+
+
+class _Parser:
+    def __init__(self, expression: str) -> None:
+        self._expression, self._rest = expression, expression.strip()
+
+    def parsed(self) -> _Test:
+        test = self._all()
+        if self._rest:
+            raise self._invalid()
+        return test
+
+    def _all(self) -> _Test:
+        tests = [self._any()]
+        while self._rest and not self._rest.startswith(")"):
+            self._take("AND")
+            tests.append(self._any())
+        return lambda resource: all(test(resource) for test in tests)
+
+    def _any(self) -> _Test:
+        tests = [self._one()]
+        while self._take("OR"):
+            tests.append(self._one())
+        return lambda resource: any(test(resource) for test in tests)
+
+    def _one(self) -> _Test:
+        if self._take("("):
+            inner = self._all()
+            if not self._take(")"):
+                raise self._invalid()
+            return inner
+        match = _TERM.match(self._rest)
+        if not match:
+            raise self._invalid()
+        self._rest = self._rest[match.end() :]
+        path, operator, wanted = match[1], match[2].strip(), match[3].strip("\"'")
+        return lambda resource: _matches(resource, path, operator, wanted)
+
+    def _take(self, word: str) -> bool:
+        match = _WORD.match(self._rest)
+        if match is None or match[1] != word:
+            return False
+        self._rest = self._rest[match.end() :]
+        return True
+
+    def _invalid(self) -> ApiError:
+        return invalid(f"Invalid value for field 'filter': '{self._expression}'. Invalid list filter expression.")
+
+
+def _matches(resource: Document, path: str, operator: str, wanted: str) -> bool:
+    value: Any = resource
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    if value is None:
+        return operator in ("!=", "ne")
+    text = str(value)
+    if operator == ":":
+        return wanted == "*" or wanted.strip("*").lower() in text.lower()
+    if operator in ("eq", "ne"):  # These two take a regular expression that matches the whole value.
+        found = re.fullmatch(wanted, text) is not None
+    else:
+        found = text == wanted or (text.startswith("https://") and text.rsplit("/", 1)[-1] == wanted)
+    return found is (operator in ("eq", "="))
