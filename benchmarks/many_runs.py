@@ -178,12 +178,10 @@ class LocalCloud:
 
     def __enter__(self) -> dict[str, Any]:
         self.state.mkdir(parents=True, mode=0o700)
-        catalog = ROOT / "orchestrator" / "catalog"
         options = ["--state", str(self.state), "--vm-python", str(self.image), "--create-s", "1"]
-        options += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
         with (self.state / "start.log").open("wb") as log:
             self.server = subprocess.Popen(
-                [sys.executable, "-m", "localcloud", *options], cwd=ROOT, stdout=log, stderr=log
+                [sys.executable, "-m", "localcloud", "serve", *options], cwd=ROOT, stdout=log, stderr=log
             )
         until(lambda: client.find(self.state) is not None, 60)
         cloud = client.find(self.state)

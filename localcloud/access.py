@@ -75,6 +75,6 @@ def _check_owner(path: Path) -> None:
     owner = path.lstat().st_uid
     if owner != os.geteuid():
         raise PermissionError(
-            f"{path} belongs to another user (uid {owner}, not {os.geteuid()}): remove it, or set ORCHESTRATE_HOME to a"
-            " folder of your own"
+            f"{path} belongs to another user (uid {owner}, not {os.geteuid()}): remove it, or choose another"
+            " state folder"
         )

@@ -22,6 +22,8 @@ from typing import Any
 from localcloud.access import close_to_others, write_private
 
 START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+PROJECT = "local-project"
 CLOUD_FILE = "cloud.json"
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _PROGRAMS = ("ssh", "scp", "sftp")
@@ -56,7 +58,7 @@ def find(state: Path) -> dict[str, Any] | None:
     return cloud if reply.get("boot_id") == cloud["boot_id"] else None
 
 
-def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> dict[str, Any]:
+def ensure_up(state: Path, project: str = PROJECT) -> dict[str, Any]:
     """Start the local cloud unless it runs; returns its `cloud.json`. Raises LocalCloudError."""
     running = find(state)
     if running is not None:
@@ -67,10 +69,9 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
         write_private(start_log, b"")
     except OSError as cause:
         raise LocalCloudError(f"the local cloud cannot be started: {cause}") from cause
-    command = [sys.executable, "-P", "-m", "localcloud", "--state", str(state)]
     with start_log.open("ab") as log:
         server = subprocess.Popen(
-            [*command, "--prices", str(prices), "--accelerators", str(accelerators), "--project", project],
+            [sys.executable, "-P", "-m", "localcloud", "serve", "--state", str(state), "--project", project],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -87,6 +88,42 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
         time.sleep(0.05)
     tail = start_log.read_text("utf-8", "replace")[-600:]
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
+
+
+def stop(state: Path, *, destroy: bool) -> bool:
+    """Stop it and wait until its process has ended; False when it was not running. Buckets and disks stay.
+
+    Raises RefusedByLocalCloud when VMs run in it, unless `destroy` deletes them and their disks; LocalCloudError when
+    it does not stop.
+    """
+    cloud = find(state)
+    if cloud is None and destroy and (state / CLOUD_FILE).exists():  # only it can delete the VMs that it left
+        cloud = ensure_up(state, json.loads((state / CLOUD_FILE).read_text("utf-8"))["project"])
+    if cloud is None:
+        return False
+    items = control(cloud, "inventory")["items"]
+    running = [f"{item['name']} in {item['zone']}" for item in items if item["kind"] in ("node", "instance")]
+    if running and not destroy:
+        raise RefusedByLocalCloud(f"VMs are running in the local cloud: {', '.join(running)}")
+    control(cloud, "shutdown", {"destroy": destroy})
+    until = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < until:
+        if not _is_running(int(cloud["pid"])):
+            return True
+        time.sleep(0.1)
+    raise LocalCloudError(f"the local cloud, process {cloud['pid']}, does not stop")
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether the process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        os.kill(pid, 0)
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return not Path("/proc/self").exists()  # ended meanwhile; without /proc the signal has answered
+    return fields[0] != "Z"
 
 
 def reset(state: Path) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from typing import Any
 
 import tomllib
 
+ACCELERATORS = Path(__file__).with_name("accelerators.toml")
+"""The catalog file of this package."""
+
 GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 """The quota metric of all GPUs together, which is of no region."""
 

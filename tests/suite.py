@@ -131,4 +131,4 @@ def judged(judge: Judge) -> Iterator[None]:
 
 def _pronounce(judge: Judge) -> None:
     found = "\n".join(map(str, judge.new_findings()))
-    assert not found, f"not as Google's API descriptions have it (docs/localcloud.md):\n{found}"
+    assert not found, f"not as Google's API descriptions have it (localcloud/README.md):\n{found}"

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from localcloud.access import Access, same
 from localcloud.clock import CloudClock
-from localcloud.http.errors import ApiError, error_info, forbidden, invalid
+from localcloud.http.errors import ApiError, error_info, forbidden
 from localcloud.http.messages import read_body
 from localcloud.http.routes import Service, routes
 from localcloud.store import Document, Store
@@ -20,7 +20,7 @@ TOKEN_LIFETIME_S = 3600
 _CAN_COMPUTE = (CLOUD_PLATFORM, "https://www.googleapis.com/auth/compute")
 _SCOPED = ("tpu", "compute", "cloudscheduler")
 _CONTROL = "localcloud"
-_PROVED_OTHERWISE = ("oauth2.token", "oauth2.tokeninfo")
+_PROVED_OTHERWISE = ("oauth2.token",)
 """Calls that bring their secret in the body."""
 _FORM_BYTES_MAX = 64 * 1024
 """Of a request that brings its secret in the body: anybody may send one."""
@@ -107,8 +107,6 @@ class OAuthService(Service):
         self._clock = clock
         table = [
             ("POST /token", "token", self._token),
-            ("GET /tokeninfo", "tokeninfo", self._token_info),
-            ("POST /tokeninfo", "tokeninfo", self._token_info),
         ]
         self.routes = routes("oauth2", table)
 
@@ -123,15 +121,6 @@ class OAuthService(Service):
             return _refused("invalid_grant", "Bad Request")
         body = {"access_token": token, "expires_in": TOKEN_LIFETIME_S - 1, "token_type": "Bearer"}
         return JSONResponse({**body, "scope": " ".join(scopes)})
-
-    async def _token_info(self, request: Request) -> Response:
-        body = parse_qs((await read_body(request, _FORM_BYTES_MAX)).decode(errors="replace"))
-        token = request.query_params.get("access_token") or body.get("access_token", [""])[0]
-        found = self._tokens.look_up(token)
-        if found is None:
-            raise invalid("Invalid Value", "invalid_token")
-        left_s = int(found["expires_at"] - self._clock.now())
-        return JSONResponse({"email": found["email"], "scope": " ".join(found["scopes"]), "expires_in": str(left_s)})
 
 
 def _refused(error: str, description: str) -> Response:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localcloud.compute.messages import types
-from localcloud.compute.names import COMPUTE_URL, aggregated, listed, missing
+from localcloud.compute.names import COMPUTE_URL, aggregated, missing
 from localcloud.compute.operations import ComputeOperations, operation_reply
 from localcloud.context import CloudContext
 from localcloud.http.errors import ApiError
@@ -40,7 +40,6 @@ class Addresses(Resources):
         """Their methods."""
         return [
             ("POST /regions/{region}/addresses", "addresses.insert", self._insert),
-            ("GET /regions/{region}/addresses", "addresses.list", self._list),
             (f"GET {_ADDRESS}", "addresses.get", self._get),
             (f"DELETE {_ADDRESS}", "addresses.delete", self._delete),
             ("GET /aggregated/addresses", "addresses.aggregatedList", self._aggregated),
@@ -64,10 +63,6 @@ class Addresses(Resources):
 
     async def _get(self, request: Request) -> Response:
         return reply(types.Address, self._find(request)["resource"])
-
-    async def _list(self, request: Request) -> Response:
-        found = self.all(f"{request.path_params['region']}/")
-        return listed(request, types.AddressList, [address["resource"] for address in found])
 
     async def _delete(self, request: Request) -> Response:
         address = self._find(request)

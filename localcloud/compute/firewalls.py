@@ -12,7 +12,6 @@ from localcloud.compute.messages import types
 from localcloud.compute.names import COMPUTE_URL, listed, missing
 from localcloud.compute.operations import ComputeOperations, operation_reply
 from localcloud.context import CloudContext
-from localcloud.http.messages import reply
 from localcloud.http.routes import Table
 from localcloud.store import Document
 
@@ -44,15 +43,11 @@ class Firewalls:
         """Their methods."""
         return [
             ("GET /global/firewalls", "firewalls.list", self._list),
-            ("GET /global/firewalls/{name}", "firewalls.get", self._get),
             ("DELETE /global/firewalls/{name}", "firewalls.delete", self._delete),
         ]
 
     async def _list(self, request: Request) -> Response:
         return listed(request, types.FirewallList, self._all())
-
-    async def _get(self, request: Request) -> Response:
-        return reply(types.Firewall, self._find(request))
 
     async def _delete(self, request: Request) -> Response:
         rule = self._find(request)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localcloud.compute.messages import types
-from localcloud.compute.names import COMPUTE_URL, Zonal, aggregated, last, listed
+from localcloud.compute.names import COMPUTE_URL, Zonal, last, listed
 from localcloud.context import CloudContext
 from localcloud.http.messages import reply
 from localcloud.http.routes import Table
@@ -136,7 +136,7 @@ class OperationsApi:
 
     def table(self) -> Table:
         """Their methods."""
-        table = [("GET /aggregated/operations", "globalOperations.aggregatedList", self._list_everywhere)]
+        table = []
         for scope, name in _SCOPES.items():
             table += [
                 (f"GET {scope}/operations", f"{name}.list", self._list),
@@ -153,12 +153,6 @@ class OperationsApi:
 
     async def _list(self, request: Request) -> Response:
         return listed(request, types.OperationList, self._operations.all(f"{_place(request)}/"))
-
-    async def _list_everywhere(self, request: Request) -> Response:
-        prices, everything = self._cloud.prices, self._operations.all()
-        scopes = [*(f"zones/{zone}" for zone in prices.zones), *(f"regions/{one}" for one in prices.regions), GLOBAL]
-        lost = [f"zones/{zone}" for zone in self._cloud.outages.unreachable()]
-        return aggregated(request, types.OperationAggregatedList, everything, scopes, lost)
 
 
 def operation_reply(operation: Document) -> Response:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from localcloud.compute.lifecycle import Instances
 from localcloud.compute.messages import types
-from localcloud.compute.names import COMPUTE_URL, Zonal, aggregated, listed, no_such_value
+from localcloud.compute.names import COMPUTE_URL, Zonal, aggregated, no_such_value
 from localcloud.compute.operations import ComputeOperations, operation_reply
 from localcloud.context import CloudContext
 from localcloud.http.errors import invalid
@@ -37,7 +37,6 @@ class Reservations(Zonal):
         """Their methods."""
         return [
             ("POST /zones/{zone}/reservations", "reservations.insert", self._insert),
-            ("GET /zones/{zone}/reservations", "reservations.list", self._list),
             (f"GET {_RESERVATION}", "reservations.get", self._get),
             (f"DELETE {_RESERVATION}", "reservations.delete", self._delete),
             ("GET /aggregated/reservations", "reservations.aggregatedList", self._aggregated),
@@ -72,10 +71,6 @@ class Reservations(Zonal):
 
     async def _get(self, request: Request) -> Response:
         return reply(types.Reservation, self._shown(self._find(request)))
-
-    async def _list(self, request: Request) -> Response:
-        found = self.all(f"{request.path_params['zone']}/")
-        return listed(request, types.ReservationList, list(map(self._shown, found)))
 
     async def _delete(self, request: Request) -> Response:
         found = self._find(request)

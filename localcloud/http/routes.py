@@ -17,8 +17,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 Table = Sequence[tuple[str, str, Handler]]
 """("GET /path/{parameter}", method name, handler) for each method of an API."""
 _TERM = re.compile(r"""([A-Za-z][\w.-]*?)\s*(!=|=|:|\seq\s|\sne\s)\s*("[^"]*"|'[^']*'|[^\s()]+)\s*""")
-_WORD = re.compile(r"(\(|\)|AND\b|OR\b)\s*")
-_Test = Callable[[Document], bool]
+_AND = re.compile(r"\)\s*(?:AND)?\s*\(|\sAND\s")
 
 
 class Service:
@@ -97,62 +96,19 @@ def _bad_page() -> ApiError:
 
 
 def matching(resources: Sequence[Document], expression: str) -> list[Document]:
-    """The resources that a `filter` matches: `=`, `!=`, `:` (has), `eq`, `ne`; parentheses, AND, OR; AND where none is.
+    """The resources that a `filter` matches: comparisons by `=`, `!=`, `:` (has), `eq`, `ne`, all of which must hold.
 
-    OR binds closer than AND (https://google.aip.dev/160). Raises ApiError 400 for any other filter: one that is not
-    understood must not look like an empty list.
+    Raises ApiError 400 for any other filter: one that is not understood must not look like an empty list.
     """
     if not expression.strip():
         return list(resources)
-    test = _Parser(expression).parsed()
-    return [resource for resource in resources if test(resource)]
-
-
-class _Parser:
-    def __init__(self, expression: str) -> None:
-        self._expression, self._rest = expression, expression.strip()
-
-    def parsed(self) -> _Test:
-        test = self._all()
-        if self._rest:
-            raise self._invalid()
-        return test
-
-    def _all(self) -> _Test:
-        tests = [self._any()]
-        while self._rest and not self._rest.startswith(")"):
-            self._take("AND")
-            tests.append(self._any())
-        return lambda resource: all(test(resource) for test in tests)
-
-    def _any(self) -> _Test:
-        tests = [self._one()]
-        while self._take("OR"):
-            tests.append(self._one())
-        return lambda resource: any(test(resource) for test in tests)
-
-    def _one(self) -> _Test:
-        if self._take("("):
-            inner = self._all()
-            if not self._take(")"):
-                raise self._invalid()
-            return inner
-        match = _TERM.match(self._rest)
-        if not match:
-            raise self._invalid()
-        self._rest = self._rest[match.end() :]
-        path, operator, wanted = match[1], match[2].strip(), match[3].strip("\"'")
-        return lambda resource: _matches(resource, path, operator, wanted)
-
-    def _take(self, word: str) -> bool:
-        match = _WORD.match(self._rest)
-        if match is None or match[1] != word:
-            return False
-        self._rest = self._rest[match.end() :]
-        return True
-
-    def _invalid(self) -> ApiError:
-        return invalid(f"Invalid value for field 'filter': '{self._expression}'. Invalid list filter expression.")
+    for text in _AND.split(expression):
+        term = _TERM.fullmatch(text.strip(" ()"))
+        if term is None or expression.count("(") != expression.count(")"):
+            raise invalid(f"Invalid value for field 'filter': '{expression}'. Invalid list filter expression.")
+        path, operator, wanted = term[1], term[2].strip(), term[3].strip("\"'")
+        resources = [one for one in resources if _matches(one, path, operator, wanted)]
+    return list(resources)
 
 
 def _matches(resource: Document, path: str, operator: str, wanted: str) -> bool:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from localcloud.hardware import Hardware
 
+PRICES = Path(__file__).parents[1] / "prices.csv"
+"""The price list of this package."""
+
 FLEX_START_SHARE = Decimal("0.5")
 """DWS costs half of the price on demand: 0.60 of 1.20 for v5e, 1.35 of 2.70 for v6e (read by others in August 2026)."""
 

@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -80,16 +80,6 @@ class Blobs:
             partial.unlink(missing_ok=True)
         return sealed
 
-    async def join(self, data_ids: Sequence[str]) -> Sealed:
-        """New bytes that are these ones one after the other (compose; with one id, a copy)."""
-        partial = self.partial()
-        try:
-            await asyncio.to_thread(self._concatenate, partial, data_ids)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        return await self.seal(partial, {})
-
     def link(self, data_id: str) -> str:
         """A second name for the same bytes, which is free: sealed bytes never change. Gives the new id."""
         copy_id = uuid.uuid4().hex
@@ -130,12 +120,6 @@ class Blobs:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.rename(target)
-
-    def _concatenate(self, partial: Path, data_ids: Sequence[str]) -> None:
-        with partial.open("wb") as target:
-            for data_id in data_ids:
-                with self.open(data_id) as source:
-                    shutil.copyfileobj(source, target, READ_BYTES)
 
 
 async def read(file: BinaryIO, start: int, length: int) -> AsyncIterator[bytes]:

@@ -1,11 +1,11 @@
-"""Bucket methods of the JSON API, with IAM policies as far as clients need them."""
+"""Bucket methods of the JSON API."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from localcloud.http.errors import invalid, precondition_failed
+from localcloud.http.errors import invalid
 from localcloud.http.messages import json_body
 from localcloud.http.routes import Table
 from localcloud.storage.metadata_store import MetadataStore
@@ -14,8 +14,6 @@ from localcloud.storage.replies import base_url, bucket_resource, required
 from localcloud.storage.requests import Conditions, after_token, page_size, page_token
 from localcloud.storage.settings import bucket_settings, check_bucket_name, merge_patch
 from localcloud.store import Document
-
-_PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
 
 
 class BucketMethods:
@@ -35,9 +33,6 @@ class BucketMethods:
             (f"DELETE {one}", "buckets.delete", self.delete),
             (f"GET {one}/storageLayout", "buckets.getStorageLayout", self.layout),
             (f"GET {one}/managedFolders", "managedFolders.list", self.managed_folders),
-            (f"GET {one}/iam", "buckets.getIamPolicy", self.get_policy),
-            (f"PUT {one}/iam", "buckets.setIamPolicy", self.set_policy),
-            ("GET /storage/v1/projects/{project}/serviceAccount", "serviceAccount.get", self.agent),
         ]
 
     async def insert(self, request: Request) -> Response:
@@ -107,31 +102,6 @@ class BucketMethods:
         self._bucket(request)
         return JSONResponse({"kind": "storage#managedFolders", "items": []})
 
-    async def get_policy(self, request: Request) -> Response:
-        """The IAM policy that was last set."""
-        return JSONResponse(_policy(self._bucket(request)))
-
-    async def set_policy(self, request: Request) -> Response:
-        """Kept as given; an etag of an older policy is refused with 412, so that no binding is lost."""
-        body = await json_body(request)
-        bucket = self._bucket(request)
-        bindings = body.get("bindings", [])
-        if not isinstance(bindings, list) or not all(isinstance(item, dict) for item in bindings):
-            raise invalid("Invalid value for bindings: expected a list of objects.")
-        if body.get("etag") not in (None, "", _policy(bucket)["etag"]):
-            raise precondition_failed()
-        members = {member for item in bindings for member in item.get("members", [])}
-        if members & _PUBLIC and bucket.settings["iamConfiguration"]["publicAccessPrevention"] == "enforced":
-            raise precondition_failed("The member bindings allUsers and allAuthenticatedUsers are not allowed.")
-        changed = self._metadata.change_bucket(bucket, bucket.settings, {"bindings": bindings})
-        return JSONResponse(_policy(changed))
-
-    async def agent(self, request: Request) -> Response:
-        """The project's storage service agent."""
-        project = request.path_params["project"]
-        email = f"service-{project}@gs-project-accounts.iam.gserviceaccount.com"
-        return JSONResponse({"kind": "storage#serviceAccount", "email_address": email})
-
     def _bucket(self, request: Request) -> Bucket:
         return self._metadata.bucket(request.path_params["bucket"])
 
@@ -144,13 +114,3 @@ class BucketMethods:
 
     def _reply(self, request: Request, bucket: Bucket) -> Response:
         return JSONResponse(bucket_resource(bucket, base_url(request)))
-
-
-def _policy(bucket: Bucket) -> Document:
-    return {
-        "kind": "storage#policy",
-        "resourceId": f"projects/_/buckets/{bucket.name}",
-        "version": 1,
-        "etag": f"CA{bucket.metageneration}=",
-        "bindings": bucket.policy.get("bindings", []),
-    }

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import zlib
-from collections.abc import AsyncIterator
 from email.utils import formatdate
 from typing import BinaryIO
 
@@ -14,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from localcloud.http.errors import ApiError
 from localcloud.http.routes import Table
-from localcloud.storage.blobs import READ_BYTES, Blobs, read
+from localcloud.storage.blobs import Blobs, read
 from localcloud.storage.metadata_store import MetadataStore
 from localcloud.storage.model import StoredObject
 from localcloud.storage.replies import as_xml, bad_range
@@ -56,10 +53,6 @@ class Media:
         headers = _headers(item)
         if request.headers.get("if-none-match", "").strip('"') == item.etag:
             return Response(status_code=304, headers=headers)
-        if _must_gunzip(request, item):
-            del headers["content-encoding"]
-            headers["warning"] = "214 UploadServer gunzipped"
-            return StreamingResponse(_gunzip(self._open(item)), 200, headers)
         span = _span(request.headers.get("range"), item.size_bytes)
         headers["accept-ranges"] = "bytes"
         if span is None:
@@ -77,14 +70,13 @@ class Media:
 
 
 def _headers(item: StoredObject) -> dict[str, str]:
-    hashes = [f"crc32c={item.crc32c}", *([f"md5={item.md5}"] if item.md5 else [])]
     headers = {
         "content-type": item.settings.get("contentType", "application/octet-stream"),
         "etag": f'"{item.etag}"',
         "last-modified": formatdate(item.updated_at_s, usegmt=True),
         "x-goog-generation": str(item.generation),
         "x-goog-metageneration": str(item.metageneration),
-        "x-goog-hash": ",".join(hashes),
+        "x-goog-hash": f"crc32c={item.crc32c},md5={item.md5}",
         "x-goog-storage-class": str(item.settings["storageClass"]),
         "x-goog-stored-content-encoding": item.settings.get("contentEncoding", "identity"),
         "x-goog-stored-content-length": str(item.size_bytes),
@@ -97,12 +89,6 @@ def _headers(item: StoredObject) -> dict[str, str]:
         if key.isascii() and text.isascii() and text.isprintable():
             headers[f"x-goog-meta-{key.lower()}"] = text
     return headers
-
-
-def _must_gunzip(request: Request, item: StoredObject) -> bool:
-    """Google's decompressive transcoding: a caller that does not take gzip gets plain bytes, and no ranges of them."""
-    is_gzip = item.settings.get("contentEncoding") == "gzip"
-    return is_gzip and "gzip" not in request.headers.get("accept-encoding", "") and request.method != "HEAD"
 
 
 def _span(header: str | None, size_bytes: int) -> tuple[int, int] | None:
@@ -121,12 +107,3 @@ def _span(header: str | None, size_bytes: int) -> tuple[int, int] | None:
     if start >= size_bytes or start >= end:
         raise bad_range()
     return start, end
-
-
-async def _gunzip(file: BinaryIO) -> AsyncIterator[bytes]:
-    # 31: a window of 32 KiB and a gzip header.
-    inflater = zlib.decompressobj(31)
-    with file:
-        while block := await asyncio.to_thread(file.read, READ_BYTES):
-            yield inflater.decompress(block)
-    yield inflater.flush()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from localcloud.clock import CloudClock
 from localcloud.storage.blobs import Blobs, Sealed
-from localcloud.storage.model import Bucket, Session, SoftDeleted, StoredObject, soft_deleted_from
+from localcloud.storage.model import Bucket, Session, SoftDeleted, StoredObject, loaded, soft_deleted_from
 from localcloud.storage.replies import conflict, no_such_bucket, no_such_object
 from localcloud.storage.requests import Conditions
 from localcloud.store import Document, Store
@@ -48,18 +48,17 @@ class MetadataStore:
         document = self._store.get(_BUCKETS, name)
         if document is None:
             raise no_such_bucket()
-        return Bucket(**document)
+        return loaded(Bucket, document)
 
     def buckets(self, prefix: str = "") -> list[Bucket]:
         """All live buckets in name order."""
-        return [Bucket(**document) for _, document in self._store.list(_BUCKETS, prefix)]
+        return [loaded(Bucket, document) for _, document in self._store.list(_BUCKETS, prefix)]
 
-    def change_bucket(self, bucket: Bucket, settings: Document, policy: Document | None = None) -> Bucket:
-        """The bucket with other settings (and IAM policy), under a new metageneration."""
+    def change_bucket(self, bucket: Bucket, settings: Document) -> Bucket:
+        """The bucket with other settings, under a new metageneration."""
         changed = dataclasses.replace(
             bucket,
             settings=settings,
-            policy=bucket.policy if policy is None else policy,
             updated_at_s=self._clock.now(),
             metageneration=bucket.metageneration + 1,
         )
@@ -77,12 +76,12 @@ class MetadataStore:
 
     def deleted_buckets(self) -> list[Bucket]:
         """Deleted buckets that still contain soft-deleted data."""
-        return [Bucket(**document) for _, document in self._store.list(_DELETED_BUCKETS)]
+        return [loaded(Bucket, document) for _, document in self._store.list(_DELETED_BUCKETS)]
 
     def find(self, bucket: Bucket, name: str) -> StoredObject | None:
         """The live object, None when there is none."""
         document = self._store.get(_live(bucket), name)
-        return StoredObject(**document) if document else None
+        return loaded(StoredObject, document) if document else None
 
     def get(self, bucket: Bucket, name: str, generation: int | None = None) -> StoredObject:
         """The live object. Raises ApiError 404 when there is none or the live generation is another."""
@@ -93,7 +92,7 @@ class MetadataStore:
 
     def objects(self, bucket: Bucket, prefix: str = "") -> Iterator[StoredObject]:
         """All live objects whose name starts with `prefix`, in name order."""
-        return (StoredObject(**document) for _, document in self._store.list(_live(bucket), prefix))
+        return (loaded(StoredObject, document) for _, document in self._store.list(_live(bucket), prefix))
 
     def write(
         self,
@@ -102,7 +101,6 @@ class MetadataStore:
         sealed: Sealed,
         settings: Document,
         conditions: Conditions,
-        component_count: int | None = None,
     ) -> StoredObject:
         """Make `sealed` the live generation of `name`. `bucket_uid` is (bucket name, uid), which must still be that.
 
@@ -124,34 +122,17 @@ class MetadataStore:
             data_id=sealed.data_id,
             size_bytes=sealed.size_bytes,
             crc32c=sealed.crc32c,
-            # As at Google: a composed object has no MD5, because its parts were never read as one.
-            md5=None if component_count else sealed.md5,
+            md5=sealed.md5,
             generation=self._next_generation(previous),
             metageneration=1,
             settings={"contentType": "application/octet-stream", "storageClass": _class_of(bucket), **settings},
             created_at_s=now,
             updated_at_s=now,
-            class_changed_at_s=now,
-            component_count=component_count,
         )
         self._retire_first(bucket, previous)
         self._put(bucket, written)
         self._discard_unless_kept(bucket, previous)
         return written
-
-    def change_object(self, bucket: Bucket, current: StoredObject, settings: Document) -> StoredObject:
-        """The object with other metadata, under a new metageneration."""
-        now = self._clock.now()
-        is_moved = settings.get("storageClass") != current.settings.get("storageClass")
-        changed = dataclasses.replace(
-            current,
-            settings=settings,
-            metageneration=current.metageneration + 1,
-            updated_at_s=now,
-            class_changed_at_s=now if is_moved else current.class_changed_at_s,
-        )
-        self._put(bucket, changed)
-        return changed
 
     def delete(self, bucket: Bucket, current: StoredObject) -> None:
         """Remove the live object; its bytes stay for the bucket's soft-delete time."""
@@ -162,16 +143,6 @@ class MetadataStore:
     def soft_deleted(self, bucket: Bucket) -> list[SoftDeleted]:
         """All of the bucket's soft-deleted objects, oldest generation first."""
         return [soft_deleted_from(document) for _, document in self._store.list(_soft(bucket))]
-
-    def restore(self, bucket: Bucket, name: str, generation: int, conditions: Conditions) -> StoredObject:
-        """A soft-deleted generation as a new live one. Raises ApiError 404 when it is not there (any more)."""
-        document = self._store.get(_soft(bucket), _generation_key(generation))
-        if document is None or document["object"]["name"] != name:
-            raise no_such_object(bucket.name, name)
-        old = soft_deleted_from(document).object
-        conditions.check(self.find(bucket, name))
-        sealed = Sealed(self._blobs.link(old.data_id), old.size_bytes, old.crc32c, old.md5 or "")
-        return self.write((bucket.name, bucket.uid), name, sealed, old.settings, conditions, old.component_count)
 
     def purge(self, bucket: Bucket, expired: SoftDeleted) -> None:
         """Forget a soft-deleted object for good."""

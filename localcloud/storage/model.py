@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from localcloud.store import Document
 
 MULTI_REGIONS = frozenset({"US", "EU", "ASIA"})
-DUAL_REGIONS = frozenset({"NAM4", "EUR4", "EUR5", "EUR7", "EUR8", "ASIA1", "US-CENTRAL-EAST"})
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,6 @@ class Bucket:
     created_at_s: float
     updated_at_s: float
     metageneration: int = 1
-    policy: Document = field(default_factory=dict)
     deleted_at_s: float | None = None
 
     @property
@@ -33,10 +31,8 @@ class Bucket:
 
     @property
     def location_type(self) -> str:
-        """`multi-region`, `dual-region` or `region`."""
-        if self.location in MULTI_REGIONS:
-            return "multi-region"
-        return "dual-region" if self.location in DUAL_REGIONS else "region"
+        """`multi-region` or `region`."""
+        return "multi-region" if self.location in MULTI_REGIONS else "region"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -58,14 +54,12 @@ class StoredObject:
     data_id: str
     size_bytes: int
     crc32c: str
-    md5: str | None
+    md5: str
     generation: int
     metageneration: int
     settings: Document
     created_at_s: float
     updated_at_s: float
-    class_changed_at_s: float
-    component_count: int | None = None
 
     @property
     def etag(self) -> str:
@@ -99,7 +93,17 @@ class Session:
     finished_generation: int | None = None
 
 
+_Kept = TypeVar("_Kept", Bucket, StoredObject)
+
+
+def loaded(kind: type[_Kept], document: Document) -> _Kept:
+    """What a document of the store holds, less the fields of an older version."""
+    return kind(**{each.name: document[each.name] for each in fields(kind) if each.name in document})
+
+
 def soft_deleted_from(document: Document) -> SoftDeleted:
     """From its document, in which another is nested."""
     inner: dict[str, Any] = document["object"]
-    return SoftDeleted(StoredObject(**inner), float(document["deleted_at_s"]), float(document["hard_delete_at_s"]))
+    return SoftDeleted(
+        loaded(StoredObject, inner), float(document["deleted_at_s"]), float(document["hard_delete_at_s"])
+    )

@@ -1,4 +1,4 @@
-"""Object metadata: list, get, change, delete, restore. Bytes are in media and uploads."""
+"""Objects: list, get, delete and copies on the server. Bytes are in media and uploads."""
 
 from __future__ import annotations
 
@@ -11,20 +11,13 @@ from starlette.responses import JSONResponse, Response
 
 from localcloud.http.messages import json_body
 from localcloud.http.routes import Table
+from localcloud.storage.blobs import Blobs, Sealed
 from localcloud.storage.media import Media
 from localcloud.storage.metadata_store import MetadataStore
-from localcloud.storage.model import Bucket, SoftDeleted, StoredObject
-from localcloud.storage.replies import (
-    base_url,
-    no_such_object,
-    object_reply,
-    object_resource,
-    required,
-    soft_deleted_resource,
-    unsupported,
-)
+from localcloud.storage.model import Bucket, StoredObject
+from localcloud.storage.replies import base_url, object_reply, object_resource, unsupported
 from localcloud.storage.requests import Conditions, after_token, flag, integer, page_size, page_token
-from localcloud.storage.settings import merge_patch, object_settings
+from localcloud.storage.settings import check_object_name, object_settings
 from localcloud.store import Document
 
 
@@ -34,19 +27,9 @@ class Listing:
 
     prefix: str
     delimiter: str
-    start_offset: str
-    end_offset: str
     include_trailing_delimiter: bool
     after: str
     limit: int
-
-    def begins_after(self, name: str) -> bool:
-        """Whether the page begins after this name."""
-        return name <= self.after or name < self.start_offset
-
-    def ends_before(self, name: str) -> bool:
-        """Whether the range ends before this name."""
-        return bool(self.end_offset) and name >= self.end_offset
 
 
 @dataclass
@@ -81,9 +64,7 @@ def _entries(objects: Iterable[StoredObject], wanted: Listing) -> Iterator[tuple
     """(its name, its folder if no object before was in it, itself if it is listed) of each object in the range."""
     shown = _folder(wanted.after, wanted) if wanted.after else None
     for item in objects:
-        if wanted.ends_before(item.name):
-            return
-        if wanted.begins_after(item.name):
+        if item.name <= wanted.after:
             continue
         folder = _folder(item.name, wanted)
         is_listed = folder is None or (wanted.include_trailing_delimiter and item.name == folder)
@@ -112,11 +93,12 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 class ObjectMethods:
-    """storage.objects.* without uploads and copies."""
+    """storage.objects.* without uploads."""
 
-    def __init__(self, metadata: MetadataStore, media: Media) -> None:
+    def __init__(self, metadata: MetadataStore, media: Media, blobs: Blobs) -> None:
         self._metadata = metadata
         self._media = media
+        self._blobs = blobs
 
     def table(self) -> Table:
         """Their methods."""
@@ -125,32 +107,24 @@ class ObjectMethods:
             ("GET /storage/v1/b/{bucket}/o", "objects.list", self.list_page),
             (f"GET {one}", "objects.get", self.get),
             (f"GET /download{one}", "objects.get", self.download),
-            (f"PATCH {one}", "objects.patch", self.patch),
             (f"DELETE {one}", "objects.delete", self.delete),
-            (f"POST {one}/restore", "objects.restore", self.restore),
+            (f"POST {one}/rewriteTo/b/{{to_bucket}}/o/{{to_object}}", "objects.rewrite", self.rewrite),
         ]
 
     async def list_page(self, request: Request) -> Response:
         """Names, a page at a time."""
         query = request.query_params
         bucket = self._metadata.bucket(request.path_params["bucket"])
-        if "filter" in query:
-            raise unsupported("filter")
+        if query.keys() & {"filter", "startOffset", "endOffset"} or flag(query, "softDeleted"):
+            raise unsupported("filter, startOffset, endOffset or softDeleted")
         wanted = Listing(
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
-            start_offset=query.get("startOffset", ""),
-            end_offset=query.get("endOffset", ""),
             include_trailing_delimiter=flag(query, "includeTrailingDelimiter"),
             after=after_token(request),
             limit=page_size(request),
         )
         base = base_url(request)
-        if flag(query, "softDeleted"):
-            found = [kept for kept in self._metadata.soft_deleted(bucket) if kept.object.name.startswith(wanted.prefix)]
-            kept = sorted(found, key=lambda item: item.object.name)
-            items = [soft_deleted_resource(item, base) for item in kept]
-            return JSONResponse({"kind": "storage#objects", "items": items})
         objects = self._metadata.objects(bucket, wanted.prefix)
         if glob := query.get("matchGlob"):
             pattern = _pattern(glob)
@@ -161,8 +135,6 @@ class ObjectMethods:
         """Metadata, or with alt=media the bytes."""
         if request.query_params.get("alt") == "media":
             return await self.download(request)
-        if flag(request.query_params, "softDeleted"):
-            return JSONResponse(soft_deleted_resource(self._find_soft_deleted(request), base_url(request)))
         _, item = self._bucket_and_object(request)
         conditions = Conditions.of(request.query_params)
         if conditions.is_unchanged(item):
@@ -179,14 +151,6 @@ class ObjectMethods:
         conditions.check(item)
         return self._media.response(request, item)
 
-    async def patch(self, request: Request) -> Response:
-        """Change some metadata; null removes one."""
-        changes = await json_body(request)
-        bucket, item = self._bucket_and_object(request)
-        Conditions.of(request.query_params).check(item)
-        settings = object_settings(merge_patch(item.settings, changes))
-        return object_reply(request, self._metadata.change_object(bucket, item, settings))
-
     async def delete(self, request: Request) -> Response:
         """404 when there is none, so that a caller learns whether it was the one who deleted."""
         bucket, item = self._bucket_and_object(request)
@@ -194,28 +158,31 @@ class ObjectMethods:
         self._metadata.delete(bucket, item)
         return Response(status_code=204)
 
-    async def restore(self, request: Request) -> Response:
-        """Bring a soft-deleted generation back."""
-        generation = integer(request.query_params, "generation")
-        if generation is None:
-            raise required("generation")
-        bucket = self._metadata.bucket(request.path_params["bucket"])
-        name = request.path_params["object"]
-        restored = self._metadata.restore(bucket, name, generation, Conditions.of(request.query_params))
-        return object_reply(request, restored)
+    async def rewrite(self, request: Request) -> Response:
+        """A copy with its progress: always done at once here, since copies cost nothing."""
+        query = request.query_params
+        overrides = object_settings(await json_body(request))
+        source = self._metadata.get(
+            self._metadata.bucket(request.path_params["bucket"]),
+            request.path_params["object"],
+            integer(query, "sourceGeneration"),
+        )
+        Conditions.of(query, "ifSource").check(source)
+        target = self._metadata.bucket(request.path_params["to_bucket"])
+        name, conditions = check_object_name(request.path_params["to_object"]), Conditions.of(query)
+        conditions.check(self._metadata.find(target, name))
+        # The class is the target bucket's unless one is given; everything else is copied.
+        settings = {key: value for key, value in source.settings.items() if key != "storageClass"} | overrides
+        sealed = Sealed(self._blobs.link(source.data_id), source.size_bytes, source.crc32c, source.md5)
+        written = self._metadata.write((target.name, target.uid), name, sealed, settings, conditions)
+        size, resource = str(written.size_bytes), object_resource(written, base_url(request))
+        done = {"kind": "storage#rewriteResponse", "done": True, "totalBytesRewritten": size, "objectSize": size}
+        return JSONResponse({**done, "resource": resource})
 
     def _bucket_and_object(self, request: Request) -> tuple[Bucket, StoredObject]:
         bucket = self._metadata.bucket(request.path_params["bucket"])
         generation = integer(request.query_params, "generation")
         return bucket, self._metadata.get(bucket, request.path_params["object"], generation)
-
-    def _find_soft_deleted(self, request: Request) -> SoftDeleted:
-        bucket, name = self._metadata.bucket(request.path_params["bucket"]), request.path_params["object"]
-        generation = integer(request.query_params, "generation")
-        for kept in self._metadata.soft_deleted(bucket):
-            if kept.object.name == name and kept.object.generation == generation:
-                return kept
-        raise no_such_object(bucket.name, name)
 
     def _list_body(self, page: Page, base: str) -> Document:
         body: Document = {"kind": "storage#objects"}

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from localcloud.account.project import PROJECT_NUMBER
 from localcloud.clock import rfc3339
 from localcloud.http.errors import ApiError, invalid
-from localcloud.storage.model import Bucket, SoftDeleted, StoredObject
+from localcloud.storage.model import Bucket, StoredObject
 from localcloud.store import Document
 
 _XML_CODE_OF_HTTP = {
@@ -115,8 +115,9 @@ def bucket_resource(bucket: Bucket, base: str) -> Document:
 def object_resource(item: StoredObject, base: str) -> Document:
     """storage#object."""
     path = f"b/{item.bucket}/o/{quote(item.name, safe='')}"
-    resource: Document = {
+    return {
         "kind": "storage#object",
+        "md5Hash": item.md5,
         "id": f"{item.bucket}/{item.name}/{item.generation}",
         "selfLink": f"{base}/storage/v1/{path}",
         "mediaLink": f"{base}/download/storage/v1/{path}?generation={item.generation}&alt=media",
@@ -130,22 +131,8 @@ def object_resource(item: StoredObject, base: str) -> Document:
         "timeCreated": rfc3339(item.created_at_s),
         "timeFinalized": rfc3339(item.created_at_s),
         "updated": rfc3339(item.updated_at_s),
-        "timeStorageClassUpdated": rfc3339(item.class_changed_at_s),
+        "timeStorageClassUpdated": rfc3339(item.created_at_s),
         **item.settings,
-    }
-    if item.md5 is not None:
-        resource["md5Hash"] = item.md5
-    if item.component_count is not None:
-        resource["componentCount"] = item.component_count
-    return resource
-
-
-def soft_deleted_resource(kept: SoftDeleted, base: str) -> Document:
-    """storage#object of a soft-deleted generation."""
-    return {
-        **object_resource(kept.object, base),
-        "softDeleteTime": rfc3339(kept.deleted_at_s),
-        "hardDeleteTime": rfc3339(kept.hard_delete_at_s),
     }
 
 

@@ -22,7 +22,7 @@ _LONGEST_PAGE = 1000
 class RawRoute(Route):
     """A Route whose parameters are cut from the undecoded path, and decoded one by one: `%2F` in a name is not `/`.
 
-    Decoded first, the object `a/compose` could not be told from a call of compose on the object `a`.
+    Decoded first, the object `a/rewriteTo/b/c/o/d` could not be told from a call of rewrite on the object `a`.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

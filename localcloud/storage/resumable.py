@@ -24,7 +24,7 @@ from localcloud.http.messages import json_body
 from localcloud.storage.blobs import Blobs, expected_from_header
 from localcloud.storage.metadata_store import MetadataStore
 from localcloud.storage.model import Session
-from localcloud.storage.replies import base_url, client_closed, no_such_upload, object_reply
+from localcloud.storage.replies import base_url, no_such_upload, object_reply
 from localcloud.storage.requests import Conditions, with_headers
 from localcloud.storage.uploads import body_of, declared
 
@@ -113,22 +113,11 @@ class Resumable:
             return await self._finish(request, session, received)
         return self._incomplete(session)
 
-    async def cancel(self, request: Request) -> Response:
-        """Discard what has arrived. Google's reply is a 499."""
-        session = self._session(request)
-        if session.state == "open":
-            self._turns[session.upload_id] = -1
-            self._blobs.partial(session.upload_id).unlink(missing_ok=True)
-            self._metadata.save_session(dataclasses.replace(session, state="cancelled"))
-        raise client_closed()
-
     def _session(self, request: Request) -> Session:
         upload_id = request.query_params.get("upload_id", "")
         session = self._metadata.session(upload_id)
         if session is None or session.bucket != request.path_params["bucket"]:
             raise no_such_upload(upload_id)
-        if session.state == "cancelled":
-            raise client_closed()
         if session.state == "open" and not self._blobs.partial(upload_id).exists():
             # The process died between sealing the bytes and writing the object: nothing of it is left.
             raise no_such_upload(upload_id)

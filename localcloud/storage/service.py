@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
 from starlette.requests import Request
@@ -16,13 +15,12 @@ from localcloud.storage.blobs import Blobs
 from localcloud.storage.buckets import BucketMethods
 from localcloud.storage.media import Media
 from localcloud.storage.metadata_store import MetadataStore
-from localcloud.storage.model import Bucket, StoredObject
+from localcloud.storage.model import Bucket
 from localcloud.storage.objects import ObjectMethods
 from localcloud.storage.requests import RawRoute
 from localcloud.storage.resumable import Resumable
-from localcloud.storage.transfers import Transfers
 from localcloud.storage.uploads import Uploads
-from localcloud.store import Document, Store
+from localcloud.store import Store
 
 _DAY_S = 86_400.0
 SESSION_LIFE_S = 7 * _DAY_S
@@ -62,42 +60,11 @@ class Housekeeper:
 
     def _apply_lifecycle(self, bucket: Bucket, now: float) -> None:
         rules = bucket.settings.get("lifecycle", {}).get("rule", [])
-        if not rules:
-            return
-        for item in list(self._metadata.objects(bucket)):
-            due = [rule["action"] for rule in rules if _applies(rule["condition"], item, now)]
-            # Google: when several actions apply at once, Delete wins.
-            if any(action["type"] == "Delete" for action in due):
-                self._metadata.delete(bucket, item)
-            else:
-                self._set_class(bucket, item, due)
-
-    def _set_class(self, bucket: Bucket, item: StoredObject, due: list[Document]) -> None:
-        classes = [action["storageClass"] for action in due if action["type"] == "SetStorageClass"]
-        if classes and classes[0] != item.settings["storageClass"]:
-            self._metadata.change_object(bucket, item, {**item.settings, "storageClass": classes[0]})
-
-
-def _applies(condition: Document, item: StoredObject, now: float) -> bool:
-    """True when every condition of the rule is met. Only live generations exist, so the rest never matches."""
-    if condition.get("isLive") is False or condition.get("numNewerVersions"):
-        return False
-    if now - item.created_at_s < float(condition.get("age", 0)) * _DAY_S:
-        return False
-    before = condition.get("createdBefore")
-    if before and item.created_at_s >= datetime.fromisoformat(f"{before}T00:00:00+00:00").timestamp():
-        return False
-    return _name_and_class_match(condition, item)
-
-
-def _name_and_class_match(condition: Document, item: StoredObject) -> bool:
-    prefixes, suffixes = condition.get("matchesPrefix"), condition.get("matchesSuffix")
-    classes = condition.get("matchesStorageClass")
-    return (
-        (not prefixes or item.name.startswith(tuple(prefixes)))
-        and (not suffixes or item.name.endswith(tuple(suffixes)))
-        and (not classes or item.settings["storageClass"] in classes)
-    )
+        if rules:
+            oldest = now - min(rule["condition"]["age"] for rule in rules) * _DAY_S
+            for item in list(self._metadata.objects(bucket)):
+                if item.created_at_s <= oldest:
+                    self._metadata.delete(bucket, item)
 
 
 class StorageService(Service):
@@ -114,8 +81,7 @@ class StorageService(Service):
         media = Media(self._metadata, blobs)
         table = [
             *BucketMethods(self._metadata).table(),
-            *ObjectMethods(self._metadata, media).table(),
-            *Transfers(self._metadata, blobs).table(),
+            *ObjectMethods(self._metadata, media, blobs).table(),
             *self._upload_table(),
         ]
         self.routes = routes("storage", table, kind=RawRoute)
@@ -146,7 +112,6 @@ class StorageService(Service):
             for verb, name, handler in (
                 ("POST", "objects.insert", self._insert),
                 ("PUT", "objects.insert.chunk", self._resumable.chunk),
-                ("DELETE", "objects.insert.cancel", self._resumable.cancel),
             )
         ]
 

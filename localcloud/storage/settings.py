@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localcloud.http.errors import invalid
-from localcloud.storage.model import DUAL_REGIONS, MULTI_REGIONS
+from localcloud.storage.model import MULTI_REGIONS
 from localcloud.storage.replies import unsupported
 from localcloud.store import Document
 
@@ -20,7 +20,6 @@ _STORAGE_CLASSES = frozenset(
     {"STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE", "DURABLE_REDUCED_AVAILABILITY", "MULTI_REGIONAL", "REGIONAL"}
 )
 _LABEL = re.compile(r"[\w-]{0,63}")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 # Fields Google writes and a caller may send back (`update` sends everything it read): dropped, not refused.
 _BUCKET_OUTPUT_ONLY = frozenset(
@@ -79,7 +78,7 @@ def check_object_name(name: str) -> str:
 def check_location(location: str) -> str:
     """The location in Google's upper case. Raises ApiError 400 when no location can have this name."""
     upper = location.upper()
-    if upper in MULTI_REGIONS or upper in DUAL_REGIONS or _REGION.fullmatch(upper):
+    if upper in MULTI_REGIONS or _REGION.fullmatch(upper):
         return upper
     raise invalid("The specified location constraint is not valid.")
 
@@ -211,16 +210,11 @@ def _lifecycle(value: Any) -> Document:
 
 
 def _rule(value: Any) -> Document:
+    """Deletion by age, which is all that is served."""
     body = _only(value, {"action", "condition"}, "lifecycle.rule")
-    action = _only(body.get("action") or {}, {"type", "storageClass"}, "lifecycle.rule.action")
-    if action.get("type") not in ("Delete", "SetStorageClass", "AbortIncompleteMultipartUpload"):
-        raise invalid(f"Invalid lifecycle action: {action}")
-    if action["type"] == "SetStorageClass":
-        _storage_class(action.get("storageClass"))
-    condition = _only(body.get("condition") or {}, set(_CONDITIONS), "lifecycle.rule.condition")
-    if not condition:
-        raise invalid("A lifecycle rule needs at least one condition.")
-    return {"action": action, "condition": {key: _CONDITIONS[key](item) for key, item in condition.items()}}
+    if body.get("action") != {"type": "Delete"} or set(_object(body.get("condition") or {})) != {"age"}:
+        raise unsupported(f"The lifecycle rule {body}")
+    return {"action": body["action"], "condition": {"age": _whole_number(body["condition"]["age"])}}
 
 
 def _whole_number(value: Any) -> int:
@@ -230,26 +224,6 @@ def _whole_number(value: Any) -> int:
     return number
 
 
-def _date(value: Any) -> str:
-    date: str = _string(value)
-    if not _DATE.fullmatch(date):
-        raise invalid(f"Invalid value: expected a date like 2026-11-21, got {value!r}")
-    return date
-
-
-def _strings(value: Any) -> list[str]:
-    return [_string(item) for item in _list(value)]
-
-
-_CONDITIONS: dict[str, Callable[[Any], Any]] = {
-    "age": _whole_number,
-    "createdBefore": _date,
-    "isLive": _boolean,
-    "numNewerVersions": _whole_number,
-    "matchesPrefix": _strings,
-    "matchesSuffix": _strings,
-    "matchesStorageClass": _strings,
-}
 _BUCKET_FIELDS: dict[str, Callable[[Any], Any]] = {
     "location": _location,
     "storageClass": _storage_class,

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from google.api_core.client_options import ClientOptions
 from google.cloud import compute_v1, tpu_v2
+from google.oauth2.credentials import Credentials
 
-from infra.gcp.clients import TokenFile
-from tests.local_cloud import LocalCloud
+from localcloud.tests.cloud_process import CloudProcess
 from tests.waiting import eventually
 
 PROJECT = "local-project"
@@ -46,7 +46,7 @@ egress,internet,europe-west4,,gib,0.12,,test,2026-07-01
 """
 
 
-class RunningCloud(LocalCloud):
+class RunningCloud(CloudProcess):
     """A local cloud with the small price list, and the clients that speak to it."""
 
     http: httpx.Client
@@ -76,7 +76,7 @@ class RunningCloud(LocalCloud):
     def client(self, kind: Any, **options: Any) -> Any:
         """An official client of this cloud."""
         endpoint = ClientOptions(api_endpoint=self.facts["http_url"])
-        credentials = TokenFile(Path(self.facts["access_token_file"]))
+        credentials = Credentials(Path(self.facts["access_token_file"]).read_text())
         return kind(credentials=credentials, client_options=endpoint, **options)
 
     def tpu(self) -> Any:

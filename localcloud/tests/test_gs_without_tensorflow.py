@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from google.cloud import storage
 
+from localcloud.tests.cloud_process import ROOT
 from localcloud.tests.conftest import PROJECT, Door, Key, RunningCloud, create_node, door, node_body
-from tests.local_cloud import ROOT
 from trainer.data.prepare import prepare_dataset
 
 PROGRAM = """

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from google.api_core import exceptions
 
+from localcloud.tests.cloud_process import ROOT, launch_command
 from localcloud.tests.conftest import (
     PARENT,
     PROJECT,
@@ -23,7 +24,6 @@ from localcloud.tests.conftest import (
     node_body,
     result_of,
 )
-from tests.local_cloud import ROOT, launch_command
 from tests.waiting import eventually
 
 COUNT = (

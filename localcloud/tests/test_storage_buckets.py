@@ -35,7 +35,7 @@ def test_settings_are_kept_over_a_restart(cloud: StorageCloud) -> None:
     bucket.iam_configuration.uniform_bucket_level_access_enabled = True
     bucket.iam_configuration.public_access_prevention = "enforced"
     bucket.soft_delete_policy.retention_duration_seconds = 0
-    bucket.add_lifecycle_delete_rule(age=30, matches_prefix=["tmp/"])
+    bucket.add_lifecycle_delete_rule(age=30)
     bucket.create(location="europe-west4")
     cloud.restart()
     found = cloud.client().get_bucket("settings-1")
@@ -44,7 +44,7 @@ def test_settings_are_kept_over_a_restart(cloud: StorageCloud) -> None:
     assert found.soft_delete_policy.retention_duration_seconds == 0
     assert found.iam_configuration.uniform_bucket_level_access_enabled
     assert found.iam_configuration.public_access_prevention == "enforced"
-    rule = {"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["tmp/"]}}
+    rule = {"action": {"type": "Delete"}, "condition": {"age": 30}}
     assert list(found.lifecycle_rules) == [rule]
     found.labels = {"orchestrate-run": "r2"}
     found.patch(if_metageneration_match=1)
@@ -81,6 +81,8 @@ def test_bad_names_are_refused(shared: StorageCloud, name: str) -> None:
         {"versioning": {"enabled": True}},
         {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"agee": 1}}]}},
         {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {}}]}},
+        {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 1, "isLive": True}}]}},
+        {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": -1}}]}},
         {"iamConfiguration": {"publicAccessPrevention": "maybe"}},
         {"iamConfiguration": "enforced"},
     ],
@@ -114,33 +116,15 @@ def test_list_by_project_prefix_and_page(cloud: StorageCloud) -> None:
     assert [bucket.name for bucket in client.list_buckets(project="another-project")] == ["aa-3"]
 
 
-def test_iam_policy_round_trip(cloud: StorageCloud) -> None:
-    bucket = cloud.client().create_bucket("policy-1")
-    policy = bucket.get_iam_policy(requested_policy_version=3)
-    policy.bindings.append(
-        {"role": "roles/storage.objectUser", "members": {"serviceAccount:w@p.iam.gserviceaccount.com"}}
-    )
-    bucket.set_iam_policy(policy)
-    assert bucket.get_iam_policy().bindings[0]["role"] == "roles/storage.objectUser"
-    with pytest.raises(exceptions.PreconditionFailed):
-        bucket.set_iam_policy(policy)
-
-
 def test_soft_deleted_bytes_are_billed_until_they_expire(cloud: StorageCloud) -> None:
     bucket = cloud.client().create_bucket("soft-1", location="us-east1")
     bucket.blob("x").upload_from_string(b"1" * 1000)
     bucket.blob("x").upload_from_string(b"2" * 10)
     assert [(b.name, b.location, b.bytes) for b in cloud.service.billable()] == [("soft-1", "US-EAST1", 1010)]
-    generation = bucket.get_blob("x").generation
     bucket.blob("x").delete()
     assert cloud.service.billable()[0].bytes == 1010
-    assert [b.size for b in cloud.client().list_blobs("soft-1", soft_deleted=True)] == [1000, 10]
-    restored = bucket.restore_blob("x", generation=generation)
-    assert restored.download_as_bytes() == b"2" * 10
-    assert restored.generation > generation
-    restored.delete()
     bucket.delete()
-    assert [b.bytes for b in cloud.service.billable()] == [1020], "a deleted bucket's data is billed on"
+    assert [b.bytes for b in cloud.service.billable()] == [1010], "a deleted bucket's data is billed on"
     cloud.restart()
     cloud.clock.advance(7 * DAY_S + 1)
     assert cloud.service.billable() == []
@@ -159,22 +143,16 @@ def test_without_soft_delete_nothing_is_billed_or_kept(cloud: StorageCloud) -> N
     assert cloud.data_files() == []
 
 
-def test_lifecycle_rules_apply_by_the_clouds_clock(cloud: StorageCloud) -> None:
+def test_objects_are_deleted_by_age_on_the_clouds_clock(cloud: StorageCloud) -> None:
     bucket = cloud.client().bucket("aging-1")
-    bucket.add_lifecycle_delete_rule(age=2, matches_prefix=["tmp/"])
-    bucket.add_lifecycle_set_storage_class_rule("COLDLINE", age=1, matches_suffix=[".bin"])
+    bucket.add_lifecycle_delete_rule(age=2)
     bucket.create(project=PROJECT)
-    for name in ("tmp/a", "tmp/b.bin", "keep.bin", "keep.txt"):
-        bucket.blob(name).upload_from_string("x")
+    bucket.blob("old").upload_from_string("x")
     cloud.service.sweep()
     cloud.clock.advance(1.5 * DAY_S)
+    bucket.blob("new").upload_from_string("x")
     cloud.service.sweep()
-    assert {b.name: b.storage_class for b in bucket.list_blobs()} == {
-        "tmp/a": "STANDARD",
-        "tmp/b.bin": "COLDLINE",
-        "keep.bin": "COLDLINE",
-        "keep.txt": "STANDARD",
-    }
+    assert [b.name for b in bucket.list_blobs()] == ["new", "old"]
     cloud.clock.advance(DAY_S)
     cloud.service.sweep()
-    assert [b.name for b in bucket.list_blobs()] == ["keep.bin", "keep.txt"]
+    assert [b.name for b in bucket.list_blobs()] == ["new"]

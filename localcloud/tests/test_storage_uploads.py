@@ -130,15 +130,6 @@ def test_a_wrong_checksum_at_the_end_makes_no_object(cloud: StorageCloud) -> Non
     assert cloud.data_files() == []
 
 
-def test_cancel_forgets_everything(cloud: StorageCloud) -> None:
-    url = start_session(cloud)
-    put(url, DATA[:CHUNK], f"bytes 0-{CHUNK - 1}/*")
-    assert HTTP.delete(url).status_code == 499
-    assert put(url, DATA[CHUNK:], f"bytes {CHUNK}-{len(DATA) - 1}/{len(DATA)}").status_code == 499
-    assert put(f"{url}0", b"", "bytes */*").status_code == 404
-    assert list((cloud.directory / "storage" / "partial").iterdir()) == []
-
-
 @pytest.mark.parametrize("line_end", [b"\r\n", b"\n"])
 @pytest.mark.parametrize("media", [b"", b"\r\n", b"--b\r\n--bound", DATA, b"x" * 65_530 + b"\r\n--bou"])
 def test_multipart_cuts_exactly_at_the_boundary(shared: StorageCloud, line_end: bytes, media: bytes) -> None:

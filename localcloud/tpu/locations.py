@@ -28,7 +28,6 @@ class Locations:
         """Its read-only methods, in all versions."""
         return [
             ("GET ", "locations.list", self._list),
-            ("GET /{zone}", "locations.get", self._get),
             ("GET /{zone}/acceleratorTypes", "acceleratorTypes.list", self._list_types),
             ("GET /{zone}/acceleratorTypes/{name}", "acceleratorTypes.get", self._get_type),
         ]
@@ -69,11 +68,6 @@ class Locations:
 
     async def _list(self, request: Request) -> Response:
         return JSONResponse(page(request, "locations", [self._location(zone) for zone in self._zones]))
-
-    async def _get(self, request: Request) -> Response:
-        if request.path_params["zone"] == "-":
-            raise not_found(self.name(request))
-        return JSONResponse(self._location(request.path_params["zone"]))
 
     async def _list_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]

@@ -59,7 +59,12 @@ class QueuedResources(Resources):
 
     def create(self, queued: Document) -> Document:
         """Put a checked one into the queue. Returns the operation, which is done then."""
-        return self._enqueue(queued, "create")
+        now = self._cloud.clock.now()
+        with self._cloud.store.atomic():
+            operation = self._operations.start(queued, "create")
+            made = self._enter("ACCEPTED", {**queued, "queued_at": now, "operation": operation["name"]})["resource"]
+            response = self._operations.response(made, types.QueuedResource)
+            return self._operations.finish(operation["name"], now, response)
 
     def operation_of(self, queued: Document) -> Document:
         """The latest operation on it."""
@@ -81,12 +86,6 @@ class QueuedResources(Resources):
                 self._nodes.delete(node)
             self._enter("DELETING", {**queued, "operation": operation["name"]})
         return operation
-
-    def reset(self, queued: Document) -> Document:
-        """Put it back into the queue. Returns the operation. Raises ApiError 400 unless it failed or is suspended."""
-        if queued["state"] not in ("SUSPENDED", "FAILED"):
-            raise ApiError("FAILED_PRECONDITION", f"Queued resource {queued['name']} is {queued['state']}.")
-        return self._enqueue(queued, "reset")
 
     def tick(self) -> None:
         """Make every transition that is due, at the time when it was due, however late the tick is."""
@@ -149,14 +148,6 @@ class QueuedResources(Resources):
                 self.forget(queued, now)
                 self._operations.finish(queued["operation"], now)
 
-    def _enqueue(self, queued: Document, verb: str) -> Document:
-        now = self._cloud.clock.now()
-        with self._cloud.store.atomic():
-            operation = self._operations.start(queued, verb)
-            made = self._enter("ACCEPTED", {**queued, "queued_at": now, "operation": operation["name"]})["resource"]
-            response = self._operations.response(made, types.QueuedResource)
-            return self._operations.finish(operation["name"], now, response)
-
     def _enter(self, state: str, queued: Document, error: dict[str, Any] | None = None) -> Document:
         shown: dict[str, Any] = {"state": state, "stateInitiator": "SERVICE"}
         if state in _DATA:
@@ -181,7 +172,6 @@ class QueuedApi:
         return [
             ("GET /{zone}/queuedResources", "queuedResources.list", self._list),
             ("POST /{zone}/queuedResources", "queuedResources.create", self._create),
-            (f"POST {_QUEUED}:reset", "queuedResources.reset", self._reset),
             (f"GET {_QUEUED}", "queuedResources.get", self._get),
             (f"DELETE {_QUEUED}", "queuedResources.delete", self._delete),
         ]
@@ -210,9 +200,6 @@ class QueuedApi:
 
     async def _delete(self, request: Request) -> Response:
         return JSONResponse(self._queued.delete(self._find(request), force=flag(request, "force")))
-
-    async def _reset(self, request: Request) -> Response:
-        return JSONResponse(self._queued.reset(self._find(request)))
 
     def _find(self, request: Request) -> Document:
         return self._queued.find(f"{self._locations.name(request)}/queuedResources/{request.path_params['queued']}")

@@ -12,11 +12,10 @@ from typing import cast
 from localcloud.access import Access
 from localcloud.account.tokens import Tokens
 from localcloud.clock import CloudClock
-from localcloud.hardware import Hardware
+from localcloud.hardware import ACCELERATORS, Hardware
 from localcloud.metering.meter import Billable, Meter
-from localcloud.metering.price_list import PriceList
+from localcloud.metering.price_list import PRICES, PriceList
 from localcloud.store import Store
-from orchestrator.bootstrap import catalog_file
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
@@ -55,7 +54,7 @@ class StoredData:
 @cache
 def catalog() -> PriceList:
     """The price list that the local cloud bills by."""
-    return PriceList.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
+    return PriceList.from_csv(PRICES, Hardware.from_toml(ACCELERATORS))
 
 
 class CampaignBill:

@@ -1,4 +1,4 @@
-"""The table in docs/localcloud.md of what is served: `python -m localcloud.tests.google_api.coverage` writes it."""
+"""The table of what is served in README.md: `python -m localcloud.tests.google_api.coverage` writes it anew."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from localcloud.tests.cloud_process import CloudProcess
 from localcloud.tests.google_api.documents import APIS, Json, document, method_of, methods
-from tests.local_cloud import LocalCloud
 
-PAGE = Path(__file__).parents[3] / "docs" / "localcloud.md"
+PAGE = Path(__file__).parents[2] / "README.md"
 _TITLES = {
     "tpu.v2": "Cloud TPU v2", "tpu.v2alpha1": "Cloud TPU v2alpha1", "tpu.v1": "Cloud TPU v1",
     "compute.v1": "Compute Engine v1", "storage.v1": "Cloud Storage JSON v1", "cloudscheduler.v1": "Cloud Scheduler v1",
@@ -73,7 +73,7 @@ def written(page: str) -> str:
 
 def main() -> None:
     """Start a local cloud, ask what it serves, and write that down."""
-    with tempfile.TemporaryDirectory() as folder, LocalCloud(Path(folder)) as cloud:
+    with tempfile.TemporaryDirectory() as folder, CloudProcess(Path(folder)) as cloud:
         text = table(served(cloud.control("methods")["methods"]))
     PAGE.write_text(_IN_PLACE.sub(lambda _: text, PAGE.read_text()))
 
