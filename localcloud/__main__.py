@@ -27,17 +27,6 @@ def main() -> int:
         return 1
 
 
-def coverage() -> str:
-    """The table in README.md of what is served of each of Google's APIs."""
-    return (
-        Path(__file__)
-        .with_name("README.md")
-        .read_text("utf-8")
-        .partition("<!-- coverage -->\n")[2]
-        .partition("<!--")[0]
-    )
-
-
 def _up(arguments: argparse.Namespace) -> int:
     cloud = client.ensure_up(arguments.state, arguments.project)
     return _say(f'{_where(cloud)}. Next, for gcloud, gsutil, curl and TensorFlow: eval "$(localcloud env)"')
@@ -63,7 +52,8 @@ def _env(arguments: argparse.Namespace) -> int:
 
 
 def _coverage(_: argparse.Namespace) -> int:
-    return _say(coverage().rstrip())
+    page = Path(__file__).with_name("README.md").read_text("utf-8")
+    return _say(page.partition("<!-- coverage -->\n")[2].partition("\n<!--")[0])
 
 
 def _serve(arguments: argparse.Namespace) -> int:

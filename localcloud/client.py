@@ -115,7 +115,7 @@ def stop(state: Path, *, destroy: bool) -> bool:
 
 
 def _is_running(pid: int) -> bool:
-    """Tell whether the process runs; one that has ended and that nobody has waited for does not."""
+    """True if the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()

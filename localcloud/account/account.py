@@ -13,8 +13,8 @@ from localcloud.http.errors import ApiError, forbidden, invalid
 from localcloud.store import Store
 
 _VERBS = {
-    "insert": "create", "patch": "update", "aggregatedList": "list", "wait": "get", "copy": "create",
-    "compose": "create", "rewrite": "create", "restore": "create", "getStorageLayout": "get", "batchGet": "get",
+    "insert": "create", "patch": "update", "aggregatedList": "list", "wait": "get", "rewrite": "create",
+    "getStorageLayout": "get", "batchGet": "get",
 }  # fmt: skip
 _RESOURCES = {
     "acceleratorTypes": "acceleratortypes", "runtimeVersions": "runtimeversions", "queuedResources": "nodes",
@@ -49,7 +49,6 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "cloudresourcemanager.projects.getIamPolicy": ("resourcemanager.projects.getIamPolicy",),
     # The second is for a patch with `publicAccessPrevention`, as ours are; what a patch holds is not looked at here.
     "storage.buckets.patch": ("storage.buckets.update", "storage.buckets.setIamPolicy"),
-    "storage.serviceAccount.get": ("resourcemanager.projects.get",),
     "storage.xml.get": ("storage.objects.get",),
 }  # fmt: skip
 SERVICES = {

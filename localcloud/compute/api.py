@@ -82,7 +82,6 @@ class ComputeService(Service):
             (f"GET {_INSTANCE}/serialPort", "instances.getSerialPortOutput", self._serial_port),
             (f"POST {_INSTANCE}/setDiskAutoDelete", "instances.setDiskAutoDelete", self._set_auto_delete),
             ("POST /zones/{zone}/disks", "disks.insert", self._insert_disk),
-            ("GET /zones/{zone}/disks", "disks.list", self._lister(types.DiskList, self._disks)),
             ("GET /aggregated/disks", "disks.aggregatedList", self._aggregator(types.DiskAggregatedList, self._disks)),
             (f"GET {_DISK}", "disks.get", self._get_disk),
             (f"DELETE {_DISK}", "disks.delete", self._delete_disk),
