@@ -13,6 +13,9 @@ ACCELERATORS = Path(__file__).with_name("accelerators.toml")
 """The catalog file of this package."""
 
 GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
+ADDRESSES, INSTANCES, SSD = "IN_USE_ADDRESSES", "INSTANCES", "SSD_TOTAL_GB"
+SHARED_QUOTAS = (ADDRESSES, INSTANCES, SSD)
+"""What any VM counts against in its region. A TPU node takes an address a host, and nothing of the others."""
 """The quota metric of all GPUs together, which is of no region."""
 
 _IMAGE_GIB = 50

@@ -11,12 +11,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from orchestrator.bootstrap import Project, SystemClock, open_project
 from orchestrator.config import PROJECT_VARIABLE
@@ -24,6 +26,7 @@ from orchestrator.errors import OrchestratorError, StillBilling, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView, money_view, stated_credit
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.report.compare import compare_sources
 from orchestrator.report.render.export import page_text
 from orchestrator.report.render.origin import Origin, origin
@@ -40,45 +43,25 @@ INTERRUPTED = 130
 _PAGE_PX = 900
 
 
-class LaunchOptions(TypedDict, total=False):
-    """The options of `orchestrate launch --help`. A sequence is joined by commas, True is a flag, None is left out."""
+Keywords = ParamSpec("Keywords")
+Answer = TypeVar("Answer")
 
-    accel: Sequence[str]
-    nodes: int
-    workload: str | Path
-    script: str | Path
-    command: str
-    engine: Literal["tensorflow", "jax"] | Sequence[Literal["tensorflow", "jax"]]
-    requirements: str | Path
-    checkpoint_mib: int
-    epochs: int
-    batch_size: int | Literal["auto"] | Sequence[int | Literal["auto"]]
-    data_size: int | Sequence[int]
-    repeats: int
-    seed: int
-    learning_rate: float
-    data: str | Path
-    image_size: int
-    sequence_length: int
-    cache: Literal["auto", "device", "memory", "disk", "none"]
-    precision: Literal["auto", "float32", "bfloat16", "float16"]
-    profile: bool
-    inference_calls: int
-    target: float
-    max_hours: float | Decimal
-    max_usd: float | Decimal
-    max_attempts: int
-    checkpoint_every: int | str
-    spot: bool
-    flex_start: bool
-    queue: float | Decimal
-    reservation: str
-    zone: Sequence[str]
-    no_early_stop: bool
-    run_by_run: bool
-    parallel: int
-    ignore_checks: bool
-    project: str
+
+def _with_options_of(
+    model: Callable[Keywords, LaunchOptions],
+) -> Callable[[Callable[[Mapping[str, Any]], Answer]], Callable[Keywords, Answer]]:
+    """Give a function the keywords of `launch`: for type checkers, for completion, and for `help`."""
+
+    def decorate(function: Callable[[Mapping[str, Any]], Answer]) -> Callable[Keywords, Answer]:
+        @wraps(function)
+        def call(*_: Keywords.args, **options: Keywords.kwargs) -> Answer:
+            return function(options)
+
+        returned = signature(function).return_annotation
+        vars(call)["__signature__"] = signature(model).replace(return_annotation=returned)
+        return call
+
+    return decorate
 
 
 class CommandFailed(OrchestratorError):
@@ -198,19 +181,22 @@ class Experiment:
         return found
 
 
-def plan(**options: Unpack[LaunchOptions]) -> Plan:
+@_with_options_of(LaunchOptions)
+def plan(options: Mapping[str, Any]) -> Plan:
     """What `launch` would rent, and its worst case; nothing is rented. Raises CommandFailed."""
     said = _asked(_start("launch", "--dry-run", *_argv(options)))
     return Plan(Decimal(said["worst_case_usd"]), Decimal(said["free_usd"]), tuple(said["notes"]), tuple(said["runs"]))
 
 
-def launch(**options: Unpack[LaunchOptions]) -> Experiment:
+@_with_options_of(LaunchOptions)
+def launch(options: Mapping[str, Any]) -> Experiment:
     """Reserve the worst case and start the runs, which go on when this process ends. Asks nothing: see `plan` before.
 
+    The options of `orchestrate launch --help`: a sequence is joined by commas, True is a flag, None is left out.
     Raises CommandFailed, as when the worst case does not fit; nothing is rented then, nor when it is interrupted.
     """
     said = _asked(_start("launch", "--yes", "--detach", *_argv(options)))
-    return Experiment(said["experiment"], options.get("project", ""))
+    return Experiment(said["experiment"], options.get("project") or "")
 
 
 def budget(project: str = "") -> MoneyView:
@@ -240,7 +226,7 @@ def _opened(project: str) -> AbstractContextManager[Project]:
     return open_project(environ, Path.cwd())
 
 
-def _argv(options: LaunchOptions) -> Iterator[str]:
+def _argv(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock as SystemClock
-from orchestrator.compiling.kept import KeptSteps
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage, slice_hosts
@@ -23,6 +22,7 @@ from orchestrator.ledger.ledger import Ledger, open_ledger
 from orchestrator.ledger.open_runs import OtherLedger as OtherLedger
 from orchestrator.ledger.open_runs import look_into
 from orchestrator.money.live_prices import project_book
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.private_file import make_private
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
     from infra.messages import AppriseMessenger
-    from orchestrator.compiling.step import Samples, StepCompiler
     from orchestrator.domain.accelerators import Accelerator, Provisioning
     from orchestrator.domain.account import Quota, Reservation, TpuReservations
-    from orchestrator.ports import Account, Clock, PriceSource, VmProvider
+    from orchestrator.domain.compiled_step import Samples
+    from orchestrator.ports import Account, Clock, PriceSource, StepCompiler, VmProvider
     from orchestrator.running.services import Payload, Services
     from trainer.plugins import OwnWorkload
 

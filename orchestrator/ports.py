@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.domain import account
 from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.compiled_step import CompiledStep
 from orchestrator.domain.names import vm_of_node
 from orchestrator.domain.places import VmRef as VmRef
 from orchestrator.domain.places import VmState as VmState
@@ -312,3 +313,21 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait; returns early only when the process is being interrupted."""
+
+
+class StepCompiler(Protocol):
+    """Compiles the training step of one workload for TPUs that are not there."""
+
+    @property
+    def jobs(self) -> int:
+        """How many steps it compiles side by side."""
+
+    @property
+    def is_of_all_replicas(self) -> bool:
+        """Whether its programs are of all replicas, with what they exchange; else of one."""
+
+    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
+        """Compile the step of one replica of that topology ("v5e:2x2"), or of all its `replicas`, or say what is known.
+
+        May be called from several threads. Raises UsageError for a model that cannot be built at all.
+        """

@@ -17,7 +17,7 @@ from typing import Any
 
 from infra.compiler.processes import Ended, Processes, Server
 from infra.vm.payload import package_zip
-from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Program, Samples, StepModel
+from orchestrator.domain.compiled_step import Collective, CompiledStep, Outcome, Program, Samples, StepModel
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -118,10 +118,15 @@ class GoogleAccount:
             "gpu": self._gpu_limits(names) if "gpu" in apis else {},
         }
         everywhere = self._gpus_everywhere() if any(item.device == "gpu" for item in items) else None
+        shared = limits["gpu"]
+        if not shared:
+            with suppress(OrchestratorError):  # TPU nodes need no Compute Engine but for their addresses
+                shared = self._regional_limits()
         return tuple(
             Quota(
                 item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
                 everywhere if item.device == "gpu" else None,
+                tuple(Quota(item.name, name, n, shared[name]) for name, n in _shared_needs(item) if name in shared),
             )
             for item in items
         )  # fmt: skip
@@ -209,14 +214,19 @@ class GoogleAccount:
         """None when Compute Engine shows no such limit."""
         return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
-    def _gpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
-        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs or
-        TPUs, nor those of TPUs; one that Cloud Quotas does not know either is left out."""
+    def _regional_limits(self) -> dict[str, dict[str, float]]:
+        """{quota: {region: limit}}, as Compute Engine shows them."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
             for region in self._clients.regions.list(project=self._clients.project, **self._clients.repeatable):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
+        return limits
+
+    def _gpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
+        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs or
+        TPUs, nor those of TPUs; one that Cloud Quotas does not know either is left out."""
+        limits = self._regional_limits()
         for quota in sorted(name for name in names if ":" in name or "TPU" in name):
             name, _, family = quota.partition(":")
             quota_id = f"{name.replace('_', '-')}-per-project-region"
@@ -331,6 +341,16 @@ def _quota_needed(item: Accelerator) -> float:
     """How much of it one run takes: GPUs or chips of its instances, or the number in the TPU API's name of a TPU
     (cores, or chips for v5e and v6e)."""
     return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
+
+
+def _shared_needs(item: Accelerator) -> Iterator[tuple[str, float]]:
+    """(quota of a region, how much of it one run takes) of what any VM takes: an external address a host, also of TPU
+    nodes, and of Compute Engine instances and disks; pd-balanced is SSD, as users met it (public notes of 2026)."""
+    yield "IN_USE_ADDRESSES", item.workers
+    if item.api == "gpu":
+        yield "INSTANCES", item.nodes
+        if item.boot_disk in ("pd-balanced", "pd-ssd"):
+            yield "SSD_TOTAL_GB", item.boot_disk_gib * item.nodes
 
 
 def _by_place(info: cloudquotas_v1.QuotaInfo, family: str = "") -> dict[str, float]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from localcloud.account.account import full_name
 from localcloud.account.project import PROJECT_NUMBER
 from localcloud.context import CloudContext
-from localcloud.hardware import GPUS_EVERYWHERE, REGIONAL, ZONAL
+from localcloud.hardware import GPUS_EVERYWHERE, REGIONAL, SHARED_QUOTAS, ZONAL
 from localcloud.http.errors import invalid, not_found
 from localcloud.http.messages import LazyTypes, reply
 from localcloud.http.routes import Service, page, routes
@@ -119,10 +119,10 @@ def _tpu_regions(prices: PriceList) -> dict[str, set[str]]:
 
 
 def _regions(prices: PriceList) -> dict[str, set[str]]:
-    """The regions of each quota of GPUs and TPUs that are instances."""
+    """The regions of each quota of GPUs, of TPUs that are instances, and of what any VM takes."""
     regions: dict[str, set[str]] = {}
     for zone in prices.zones:
         for chip in prices.chips(zone):
             for spot in (False, True):
                 regions.setdefault(prices.hardware.instance_quota(chip, spot), set()).add(region_of(zone))
-    return regions
+    return regions | {metric: {*map(region_of, prices.zones)} for metric in SHARED_QUOTAS}

@@ -16,10 +16,11 @@ from localcloud.compute.operations import (
 from localcloud.compute.resources import fingerprint, metadata_resource, vm_spec, with_disks, with_network
 from localcloud.context import CloudContext
 from localcloud.faults import RUN_LIMIT
-from localcloud.hardware import GPUS_EVERYWHERE
+from localcloud.hardware import GPUS_EVERYWHERE, SHARED_QUOTAS
 from localcloud.lifecycle import Lifecycle, new_id
 from localcloud.metering.meter import Billable
 from localcloud.metering.price_list import region_of
+from localcloud.shared_quotas import shared_in_use
 from localcloud.store import Document
 
 
@@ -76,7 +77,9 @@ class Instances(Zonal, Lifecycle):
         self._disks = disks
 
     def quota_in_use(self, metric: str, region: str) -> int:
-        """GPUs or TPU chips that count against a quota; a stopped instance counts, as at Google. No region: GPUs."""
+        """What counts against a quota; a stopped instance counts, as at Google. No region: GPUs in all regions."""
+        if metric in SHARED_QUOTAS:
+            return int(shared_in_use(self._cloud, metric, region))
         own = [
             one
             for one in self.look()
@@ -213,15 +216,16 @@ class Instances(Zonal, Lifecycle):
         return self._cloud.prices.hardware.instance_quota(instance["gpu"], instance["spot"])
 
     def _quota_error(self, instance: Document) -> Document | None:
-        if not instance["gpu"]:
-            return None
-        limits = [(self._quota(instance), region_of(instance["zone"]))]
+        region = region_of(instance["zone"])
+        limits = [(metric, region) for metric in SHARED_QUOTAS]
+        if instance["gpu"]:
+            limits.insert(0, (self._quota(instance), region))
         if instance["gpu"] in self._cloud.prices.hardware.gpus:
             limits.insert(0, (GPUS_EVERYWHERE, ""))
-        for name, region in limits:
-            limit = self._cloud.account.quota(name, region)
-            if self.quota_in_use(name, region) > limit:  # It counts itself.
-                return quota_error(name, limit, region)
+        for name, place in limits:
+            limit = self._cloud.account.quota(name, place)
+            if self.quota_in_use(name, place) > limit:  # It counts itself.
+                return quota_error(name, limit, place)
         return None
 
     def _capacity_error(self, instance: Document) -> Document | None:

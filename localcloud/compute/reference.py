@@ -15,7 +15,7 @@ from localcloud.compute.names import COMPUTE_URL, aggregated, listed, missing
 from localcloud.compute.operations import operation_reply
 from localcloud.compute.resources import metadata_items, metadata_resource
 from localcloud.context import CloudContext
-from localcloud.hardware import GPUS_EVERYWHERE, MachineShape
+from localcloud.hardware import GPUS_EVERYWHERE, SHARED_QUOTAS, MachineShape
 from localcloud.http.messages import message_body, reply
 from localcloud.http.routes import Handler, Table
 from localcloud.metering.price_list import region_of
@@ -112,6 +112,7 @@ class ComputeReference:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
         metrics = [self._hardware.instance_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
+        metrics += SHARED_QUOTAS
         # Limits for each family of GPUs, and of TPUs, have no name here: Cloud Quotas alone shows them.
         quotas = [self._quota(metric, region) for metric in metrics if metric in types.Quota.Metric.__members__]
         return {

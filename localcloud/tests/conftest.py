@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from google.api_core.client_options import ClientOptions
+from google.auth.credentials import Credentials
 from google.cloud import compute_v1, tpu_v2
-from google.oauth2.credentials import Credentials
 
 from localcloud.tests.cloud_process import CloudProcess
 from tests.waiting import eventually
@@ -46,6 +46,18 @@ egress,internet,europe-west4,,gib,0.12,,test,2026-07-01
 """
 
 
+class TokenFile(Credentials):
+    """The access token in a file, read again when it is refused: each start of a local cloud writes another."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def refresh(self, request: Any) -> None:
+        """Read it."""
+        self.token = self._path.read_text()
+
+
 class RunningCloud(CloudProcess):
     """A local cloud with the small price list, and the clients that speak to it."""
 
@@ -76,7 +88,7 @@ class RunningCloud(CloudProcess):
     def client(self, kind: Any, **options: Any) -> Any:
         """An official client of this cloud."""
         endpoint = ClientOptions(api_endpoint=self.facts["http_url"])
-        credentials = Credentials(Path(self.facts["access_token_file"]).read_text())
+        credentials = TokenFile(Path(self.facts["access_token_file"]))
         return kind(credentials=credentials, client_options=endpoint, **options)
 
     def tpu(self) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 from localcloud.account.project import PROJECT_NUMBER, WORKER_EMAIL
 from localcloud.account.tokens import CLOUD_PLATFORM
 from localcloud.context import CloudContext
-from localcloud.hardware import REGIONAL, ZONAL, TpuShape
+from localcloud.hardware import ADDRESSES, REGIONAL, ZONAL, TpuShape
 from localcloud.http.errors import ApiError, invalid
 from localcloud.http.messages import check_labels, check_metadata
 from localcloud.metering.price_list import region_of
+from localcloud.shared_quotas import addresses_of_node, shared_in_use
 from localcloud.store import Document
 from localcloud.tpu.lifecycle import Nodes
 
@@ -44,6 +45,7 @@ class NodeRequests:
                 f'"{zone}".'
             )
         self._check_quota(shape, zone, spot or flex_start)
+        self._check_addresses(accelerator, body, zone)
         account = body.get("serviceAccount", {})
         email, scopes = account.get("email") or WORKER_EMAIL, account.get("scope") or [CLOUD_PLATFORM]
         resource = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY} | {
@@ -106,6 +108,13 @@ class NodeRequests:
             limit = self._cloud.account.quota(name, place)
             if self._nodes.quota_in_use(metric, place) + shape.size > limit:
                 raise _quota_exceeded(name, limit, f"{'zone' if place == zone else 'region'} {place}")
+
+    def _check_addresses(self, accelerator: str, body: Document, zone: str) -> None:
+        region = region_of(zone)
+        limit = self._cloud.account.quota(ADDRESSES, region)
+        wanted = addresses_of_node(self._cloud, {"hardware": accelerator, "resource": body})
+        if shared_in_use(self._cloud, ADDRESSES, region) + wanted > limit:
+            raise _quota_exceeded(ADDRESSES, limit, f"region {region}")
 
 
 def _quota_exceeded(metric: str, limit: float, where: str) -> ApiError:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 
-def accelerators(typed: str) -> list[str]:
+def accelerators(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
     """Complete the last name of a list: `v3-8,t` -> `v3-8,t4`."""
     from orchestrator.domain.accelerators import accelerators
 

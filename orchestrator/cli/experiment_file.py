@@ -87,8 +87,8 @@ def reductions(ctx: click.Context, file: ExperimentFile) -> list[str]:
     """Return which settings of the file the local cloud reduces, unless they are overridden."""
     said = []
     for key, value in file.local.items():
-        name, written = _options(ctx)[_key(key)].name or "", file.flags.get(key)
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP and written != value:
+        written = file.flags.get(key)
+        if ctx.get_parameter_source(_key(key)) is click.core.ParameterSource.DEFAULT_MAP and written != value:
             said.append(f"{key} {_shown(value)} instead of {'the default' if written is None else _shown(written)}")
     return said
 
@@ -99,10 +99,10 @@ def _values(ctx: click.Context, file: ExperimentFile, table: Mapping[str, Any], 
     found: dict[str, Any] = {}
     for key, value in table.items():
         option = options.get(_key(key))
-        if option is None or option.name is None:
+        if option is None:
             raise UsageError(f"{file.path}: {where}{key}: unknown key", _known_keys(_key(key), options, where))
         try:
-            found[option.name] = _converted(ctx, option, value, file.path.parent)
+            found[_key(key)] = _converted(ctx, option, value, file.path.parent)
         except click.BadParameter as cause:
             raise UsageError(f"{file.path}: {where}{key} = {_shown(value)}: {cause.message}", _hint(option)) from cause
     return found
@@ -131,11 +131,8 @@ def _converted(ctx: click.Context, option: click.Option, value: Any, folder: Pat
 
 def _options(ctx: click.Context) -> dict[str, click.Option]:
     """Launch's flags by key."""
-    return {
-        _key(option.opts[0].removeprefix("--")): option
-        for option in ctx.command.params
-        if isinstance(option, click.Option) and option.name not in _NOT_IN_FILES
-    }
+    options = {one.name: one for one in ctx.command.params if isinstance(one, click.Option) and one.name}
+    return {name: one for name, one in options.items() if name not in _NOT_IN_FILES}
 
 
 def _key(written: str) -> str:

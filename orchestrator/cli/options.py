@@ -1,4 +1,4 @@
-"""Parameter types that several commands take: comma-separated lists, decimal amounts."""
+"""Options and parameter types of several commands; those of a launch are made from `LaunchOptions`."""
 
 from __future__ import annotations
 
@@ -7,94 +7,22 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from orchestrator.cli import completion
+from orchestrator.planning.options import AMOUNT as AMOUNT
+from orchestrator.planning.options import BATCHES as BATCHES
+from orchestrator.planning.options import FILE as FILE
+from orchestrator.planning.options import LIST as LIST
+from orchestrator.planning.options import OPTIONS, LaunchOptions, Parsed
+from orchestrator.planning.options import WholeNumber as WholeNumber
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from orchestrator.config import Config
-    from orchestrator.domain.accelerators import Provisioning
-    from orchestrator.domain.runs import Engine
 
-
-class _List(click.ParamType[tuple[str, ...]]):
-    """`a,b` -> ("a", "b"); an empty entry, as of an unset variable, is an error."""
-
-    name = "A[,B...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = tuple(part.strip() for part in str(value).split(","))
-        if not all(parts):
-            self.fail(f"{value!r} has an empty entry", param, ctx)
-        return parts
-
-
-class _Accelerators(_List):
-    """Names of accelerators, or of machines of one's own."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(each) for each in completion.accelerators(incomplete)]
-
-
-class _Ints(click.ParamType[tuple[int, ...]]):
-    """`256,512` -> (256, 512), all positive and different."""
-
-    name = "N[,M...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if any(not part.isascii() or not part.isdigit() or int(part) == 0 for part in parts):
-            self.fail(f"{value!r} is not a list of positive whole numbers like 256,512", param, ctx)
-        numbers = tuple(int(part) for part in parts)
-        if len(set(numbers)) != len(numbers):
-            self.fail(f"{value!r} lists a number twice", param, ctx)
-        return numbers
-
-
-class _Batches(click.ParamType[tuple[int | None, ...]]):
-    """`256,auto` -> (256, None): `auto` is the one that the device is fastest with."""
-
-    name = "N|auto[,...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | None, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if parts.count("auto") > 1:
-            self.fail(f"{value!r} lists auto twice", param, ctx)
-        given = [part for part in parts if part != "auto"]
-        numbers = iter(INTS.convert(",".join(given), param, ctx) if given else ())
-        return tuple(None if part == "auto" else next(numbers) for part in parts)
-
-
-class _Engines(click.ParamType["tuple[Engine, ...]"]):
-    """`tensorflow,jax` -> both, in that order."""
-
-    name = "ENGINE[,...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Engine, ...]:
-        from orchestrator.domain.runs import Engine
-
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        known = [engine.value for engine in Engine]
-        if unknown := [part for part in parts if part not in known]:
-            self.fail(f"{unknown[0]!r} is not one of {', '.join(known)}", param, ctx)
-        if len(set(parts)) != len(parts):
-            self.fail(f"{value!r} lists an engine twice", param, ctx)
-        return tuple(map(Engine, parts))
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Date(click.DateTime):
@@ -117,65 +45,28 @@ class _Date(click.DateTime):
         )
 
 
-class _Decimal(click.ParamType[Decimal]):
-    """A positive amount, exact."""
-
-    name = "AMOUNT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        if isinstance(value, Decimal):
-            return value
-        try:
-            amount = Decimal(str(value).removeprefix("$"))
-        except InvalidOperation:
-            amount = Decimal(-1)
-        if not amount.is_finite() or amount < 0:
-            self.fail(f"{value!r} is not an amount like 0.5", param, ctx)
-        return amount
-
-
-class _Count(click.ParamType[int]):
+def _count(value: Any) -> int:
     """`60e9` -> 60,000,000,000: a positive whole number, however it is written."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            count = Decimal(str(value).replace(",", "").replace("_", ""))
-        except InvalidOperation:
-            count = Decimal(0)
-        if not count.is_finite() or not 1 <= count <= 10**15 or count != int(count):
-            self.fail(f"{value!r} is not a positive whole number like 60000 or 60e9 (at most 1e15)", param, ctx)
-        return int(count)
+    try:
+        count = Decimal(str(value).replace(",", "").replace("_", ""))
+    except InvalidOperation:
+        count = Decimal(0)
+    if not count.is_finite() or not 1 <= count <= 10**15 or count != int(count):
+        raise ValueError(f"{value!r} is not a positive whole number like 60000 or 60e9 (at most 1e15)")
+    return int(count)
 
 
-class WholeNumber(click.IntRange):
-    """A whole number within bounds; an error says "integer", not "integer range"."""
-
-    name = "integer"
-
-
-class _BillingAccount(click.ParamType[str]):
+def _billing_account(value: Any) -> str:
     """Its id as the console shows it, or with Google's `billingAccounts/` before it."""
-
-    name = "ID"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        account = str(value).strip().removeprefix("billingAccounts/").upper()
-        if not re.fullmatch(r"[0-9A-Z]{6}(-[0-9A-Z]{6}){2}", account):
-            self.fail(f"{value!r} is not the id of a billing account like 012345-6789AB-CDEF01", param, ctx)
-        return account
+    account = str(value).strip().removeprefix("billingAccounts/").upper()
+    if not re.fullmatch(r"[0-9A-Z]{6}(-[0-9A-Z]{6}){2}", account):
+        raise ValueError(f"{value!r} is not the id of a billing account like 012345-6789AB-CDEF01")
+    return account
 
 
-LIST = _List()
-ACCELERATORS = _Accelerators()
-INTS = _Ints()
-BATCHES = _Batches()
-ENGINES = _Engines()
 DATE = _Date()
-DECIMAL = _Decimal()
-BILLING_ACCOUNT = _BillingAccount()
-COUNT = _Count()
+COUNT = Parsed("N", _count)
+BILLING_ACCOUNT = Parsed("ID", _billing_account)
 
 
 def choose_project(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
@@ -218,114 +109,71 @@ def chosen_project() -> str:
     return f"--project {named}" if named else ""
 
 
-project_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--project",
+_COMPLETIONS: dict[str, Any] = {"accel": completion.accelerators, "workload": completion.workloads}
+
+
+def of_launch(*names: str, **changed: Any) -> Callable[[Function], Function]:
+    """Give a command these options of `launch`, in this order. `changed`: what click.option takes, instead."""
+
+    def add(function: Function) -> Function:
+        for name in reversed(names):
+            function = click.option(*_flags(name), **{**_attributes(name), **changed})(function)
+        return function
+
+    return add
+
+
+def _flags(name: str) -> list[str]:
+    """`--max-usd`; of no_early_stop both, `--early-stop/--no-early-stop`."""
+    written, yes = f"--{name.replace('_', '-')}", name.removeprefix("no_")
+    return [written] if yes == name else [f"--{yes.replace('_', '-')}/{written}"]
+
+
+def _attributes(name: str) -> dict[str, Any]:
+    option = OPTIONS[name]
+    is_flag, default = option.kind is click.BOOL, None if option.required or option.configured else option.default
+    if is_flag and name.startswith("no_"):
+        default = not default
+    attributes = {
+        "type": option.kind,
+        "is_flag": is_flag or None,  # False would take -1 for an option
+        "required": option.required,
+        "default": default,
+        "show_default": default is not False and default not in (None, (), ""),
+        "metavar": option.metavar,
+        "shell_complete": _COMPLETIONS.get(name),
+        "help": option.help,
+    }
+    return {key: value for key, value in attributes.items() if value is not None}  # a default None is one of click's
+
+
+project_option = of_launch(
+    "project",
     is_eager=True,  # what other parameters do depends on it
     expose_value=False,
     callback=choose_project,
-    metavar="ID|local",
-    help="A Google Cloud project, or the local cloud. Default: the configuration's.",
-)
-
-# Options of both `launch` and `estimate`.
-accel_option = click.option(
-    "--accel",
-    "accelerators",
-    type=ACCELERATORS,
-    required=True,
-    help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
-)
-nodes_option = click.option(
-    "--nodes",
-    type=WholeNumber(1, 8),  # NODES_MAX, without the time that importing it takes
-    default=1,
-    show_default=True,
-    help="VMs per run, each with the GPUs of --accel; t4 --nodes 2 is t4-n2.",
-)
-workload_option = click.option(
-    "--workload",
-    default="mnist-cnn",
-    show_default=True,
-    shell_complete=completion.workloads,
-    help="What to train (`orchestrate workloads`), or your own .py or .keras file.",
-)
-epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")
-image_size_option = click.option(
-    "--image-size", type=WholeNumber(8, 4096), help="Side of photos and clips, in pixels. Default: the workload's."
-)
-sequence_length_option = click.option(
-    "--sequence-length", type=WholeNumber(2, 2**20), help="Tokens of a sequence of text. Default: the workload's."
-)
-max_hours_option = click.option(
-    "--max-hours", type=DECIMAL, help="Delete each VM after this many hours. Default: 1 (or the configuration)."
-)
-spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be preempted.")
-flex_start_option = click.option(
-    "--flex-start", is_flag=True, help="Queue for TPU capacity; Google deletes the VM at the deadline."
 )
 
 
-def take_provisioning(typed: MutableMapping[str, Any]) -> Provisioning:
-    """The terms by `--spot` and `--flex-start`; both are removed. Raises click's UsageError for both.
+def check_terms(typed: MutableMapping[str, Any]) -> None:
+    """Raises click's UsageError for --spot and --flex-start together.
 
     One on the command line overrides the other in an experiment file.
     """
     from click.core import ParameterSource
 
-    from orchestrator.domain.accelerators import Provisioning
-
+    names = ("spot", "flex_start")
+    if not all(typed[name] for name in names):
+        return
     source = click.get_current_context().get_parameter_source
-    is_typed = {name: source(name) is ParameterSource.COMMANDLINE for name in ("spot", "flex_start")}
-    spot, flex_start = typed.pop("spot"), typed.pop("flex_start")
-    if spot and flex_start and any(is_typed.values()):
-        spot, flex_start = is_typed["spot"], is_typed["flex_start"]
-    if spot and flex_start:
+    typed.update((name, source(name) is ParameterSource.COMMANDLINE) for name in names)
+    if typed["spot"] == typed["flex_start"]:
         raise click.UsageError("--spot and --flex-start are different terms: give one of them")
-    if flex_start:
-        return Provisioning.FLEX_START
-    return Provisioning.SPOT if spot else Provisioning.ON_DEMAND
 
 
-def with_defaults(typed: dict[str, Any], config: Config) -> dict[str, Any]:
-    """The options, with hours and zones of the configuration where none were given."""
-    hours = config.max_hours if typed["max_hours"] is None else typed["max_hours"]
-    return {**typed, "max_hours": hours, "zones": typed["zones"] or config.zones}
-
-
-zones_option = click.option(
-    "--zone",
-    "zones",
-    type=LIST,
-    default=(),
-    help="Zones to try, in order. Default: the cheapest first; for launch, those with enough quota.",
-)
-
-# Options of `estimate` for what is not measured yet.
-data_set_option = click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of samples, an .npz or a text file, as for `launch`."
-)
-data_gib_option = click.option(
-    "--data-gib", type=DECIMAL, help="Size of the prepared data set.  [default: the latest run's, else 1]"
-)
-batches_to_compile_option = click.option(
-    "--batch-size",
-    "batches",
-    type=BATCHES,
-    default=(),
-    help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
-)
-
-# Options of `estimate` for a data set of any size.
-images_option = click.option(
-    "--images", type=COUNT, help="Training samples: to extrapolate to (--from), or of an epoch (--compile)."
-)
-test_images_option = click.option(
-    "--test-images", type=COUNT, help="With --from: test samples. Default: as many as were measured."
-)
-from_option = click.option(
-    "--from",
-    "sweep",
-    multiple=True,
-    metavar="EXPERIMENT|RUN|FILE",
-    help="A measured sweep over data sizes; repeatable.",
-)
+def read_launch(typed: dict[str, Any], config: Config) -> LaunchOptions:
+    """The options that were typed, with hours and zones of the configuration where none were given."""
+    given = {name: typed[name] for name in OPTIONS if typed.get(name) is not None}
+    if "early_stop" in typed:
+        given["no_early_stop"] = not typed["early_stop"]
+    return LaunchOptions(**{"max_hours": config.max_hours, **given, "zone": typed["zone"] or config.zones})

@@ -55,7 +55,8 @@ def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
         if limit is None:
             yield f"Google shows no {one.name} in {zone}"
         elif zone not in fit:
-            yield f"{one.name} is {limit:g} in {zone} ({item} needs {one.needed:g})"
+            small = one if limit < one.needed else one.too_small_in(zone) or one
+            yield f"{small.name} is {_limit(small, zone):g} in {zone} ({item} needs {small.needed:g})"
 
 
 def _unknown(found: Sequence[Quota]) -> list[Finding]:
@@ -67,9 +68,13 @@ def _unknown(found: Sequence[Quota]) -> list[Finding]:
 
 def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
     """The zones where one run fits."""
+    return _fitting(one, known.zones_of(item))
+
+
+def _fitting(one: Quota, zones: Sequence[str]) -> list[str]:
     if _lacks_global(one):
         return []
-    return [zone for zone in known.zones_of(item) if (_limit(one, zone) or 0.0) >= one.needed]
+    return [zone for zone in zones if (_limit(one, zone) or 0.0) >= one.needed and not one.too_small_in(zone)]
 
 
 def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
@@ -81,10 +86,7 @@ def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
 
 def _elsewhere(one: Quota, item: Accelerator, known: Known) -> list[str]:
     """The zones that nobody asked for where one run fits."""
-    if _lacks_global(one):
-        return []
-    offered = known.prices.zones(item, known.terms_of(item))
-    return [zone for zone in offered if (_limit(one, zone) or 0.0) >= one.needed]
+    return _fitting(one, known.prices.zones(item, known.terms_of(item)))
 
 
 def _lacks_global(one: Quota) -> bool:
@@ -108,8 +110,8 @@ def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: 
         return []
     needs: dict[tuple[str, float], list[str]] = {}
     for one in lacking:
-        quota = _binding(one, known.zones_of(items[one.accelerator]))
-        needs.setdefault(quota, []).append(f"{one.accelerator} needs {one.needed:g}")
+        name, limit, needed = _binding(one, known.zones_of(items[one.accelerator]))
+        needs.setdefault((name, limit), []).append(f"{one.accelerator} needs {needed:g}")
     texts = [f"{name} is {limit:g} ({', '.join(who)})" for (name, limit), who in needs.items()]
     names = " and ".join(dict.fromkeys(name for name, _ in needs))
     fact, step = f"too little in every zone: {'; '.join(texts)}", f"request more of {names}: {_CONSOLE}{known.project}"
@@ -120,14 +122,16 @@ def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: 
     return [Finding("quotas", Verdict.FAIL if fails else Verdict.WARN, fact, step)]
 
 
-def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float]:
-    """The quota that is too small, and its limit where that is highest."""
+def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float, float]:
+    """The quota that is too small, its limit where that is highest, and how much of it one run takes."""
     if _lacks_global(one) and one.everywhere is not None:
-        return "GPUS_ALL_REGIONS", one.everywhere
-    name = one.name
+        return "GPUS_ALL_REGIONS", one.everywhere, one.needed
+    enough = [zone for zone in zones if (_limit(one, zone) or 0.0) >= one.needed]
+    quota = (enough and one.too_small_in(enough[0])) or one
+    name = quota.name
     if _ZONAL in name:
         name += f" (or its twin {name.replace(_ZONAL, _REGIONAL)})"
-    return name, max((_limit(one, zone) or 0.0 for zone in zones), default=0.0)
+    return name, max((_limit(quota, zone) or 0.0 for zone in enough or zones), default=0.0), quota.needed
 
 
 @dataclass(frozen=True)

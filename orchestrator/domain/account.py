@@ -75,9 +75,10 @@ class GpuAllowance:
 
 @dataclass(frozen=True)
 class Quota:
-    """What an accelerator counts against. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
+    """The quota of an accelerator. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
 
     `needed` is how much of it one run takes. `everywhere` is the limit over all regions, None where there is none.
+    `shared`: quotas that its VMs count against besides, as any VM does: addresses, instances, disks.
     """
 
     accelerator: str
@@ -85,10 +86,24 @@ class Quota:
     needed: float
     limits: Mapping[str, float]
     everywhere: float | None = None
+    shared: tuple[Quota, ...] = ()
 
     def limit_in(self, zone: str) -> float | None:
         """The limit that a VM in this zone counts against; None: not known, which is not zero."""
         return self.limits.get(zone, self.limits.get(region_of(zone)))
+
+    @property
+    def with_shared(self) -> tuple[Quota, ...]:
+        """This quota and those that are shared with other VMs."""
+        return self, *self.shared
+
+    def too_small_in(self, zone: str) -> Quota | None:
+        """The first of these quotas that is known to be too small for one run in this zone."""
+        for one in self.with_shared:
+            limit = one.limit_in(zone)
+            if limit is not None and limit < one.needed:
+                return one
+        return None
 
 
 def smaller_limits(of_zones: Mapping[str, float], of_regions: Mapping[str, float]) -> dict[str, float]:

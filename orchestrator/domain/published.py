@@ -1,6 +1,6 @@
 """What others published for the same workloads: results, and claims about sizes that nobody trained on.
 
-Reference only, never our own results. What a first guess is made from is in orchestrator/planning/guess.py.
+Reference only, never our own results. What a first guess is made from is in orchestrator/predict/published.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.catalog import read_toml
-from orchestrator.domain.bottlenecks import size_text
 
 Network = Literal["theirs", "ours", "-"]
 
@@ -94,7 +93,7 @@ class Claim(BaseModel):
         return (
             f"dividing by 3,600 turns seconds into hours: by its own ratio it is {self.quotient:.2f} hours",
             f"{self.devices:,} is {self.devices_from}",
-            f"it leaves out reading {size_text(self.images * self.image_bytes)} of images "
+            f"it leaves out reading {self.images * self.image_bytes / 1e12:.3g} TB of images "
             f"({self.images:,} x {self.image_bytes} bytes) and all fixed costs; and it rests on one run",
         )
 

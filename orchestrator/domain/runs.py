@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import SideRates
@@ -95,19 +94,19 @@ class Script:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What a user may choose for all runs of a launch alike.
+class RunSpec:
+    """One training of one workload on one accelerator type with one set of parameters.
 
     `max_hours` bounds each attempt from its create to its deadline. `queue_hours`: so much of it may pass in a queue
-    for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it where each VM is queued for.
-    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; of a script AS_WRITTEN; None for none. `learning_rate`:
-    None = the workload's. `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket.
-    `cache_note`: why, where the launch decided on it. `precision`: "auto" lets the trainer take what each device
-    computes fastest. `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test
-    accuracy whose time and cost the launch is about, stated before any run; no run stops there. `inference_calls`: of
-    the trained model at each batch, at most; 0: inference is not measured; None: as the trainer does by itself.
-    `reservation`: the one of the account that VMs are rented from, "" for none; of a spec, only where it is for such
-    VMs.
+    for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it where each VM is queued for. `reservation`:
+    the one of the account that this run's VMs are rented from, "" for none. `checkpoint_every` is the trainer's flag:
+    1epochs, 200steps; of a script AS_WRITTEN; None for none. `cache`: where the trainer keeps decoded samples, and
+    `cache_note` why, where the launch decided on it. `target_accuracy`: the test accuracy whose time and cost the
+    launch is about; no run stops there. `learning_rate` and `inference_calls` None: as the trainer does by itself.
+    `batch_size` is the global batch, None: the trainer finds the best one of the device; `zones` are tried in order.
+    `dataset_objects` is how many objects the data set has in the bucket, manifest included. `checkpoint_bytes`: the
+    most that the newest checkpoint and the one being written take together. `code`: the user's own files, which travel
+    to every worker; None without any. `script`: how it is started where they are a script; it has no `engine` of ours.
     """
 
     workload: str
@@ -125,27 +124,6 @@ class RunOptions:
     profile: bool = False
     target_accuracy: float | None = None
     inference_calls: int | None = None
-
-    @property
-    def run_options(self) -> dict[str, Any]:
-        """These fields alone, to make a spec of."""
-        return {field.name: getattr(self, field.name) for field in fields(RunOptions)}
-
-    def latest_end(self, start: datetime) -> datetime:
-        """The latest time by which the VM of an attempt that starts then is deleted."""
-        return start + timedelta(hours=float(self.max_hours), seconds=KILL_SLACK_S)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSpec(RunOptions):
-    """One training of one workload on one accelerator type with one set of parameters.
-
-    `batch_size` is the global batch, None: the trainer finds the best one of the device; `zones` are tried in order.
-    `dataset_objects` is how many objects the data set has in the bucket, manifest included. `checkpoint_bytes`: the
-    most that the newest checkpoint and the one being written take together. `code`: the user's own files, which travel
-    to every worker; None without any. `script`: how it is started where they are a script; it has no `engine` of ours.
-    """
-
     accelerator: Accelerator
     engine: Engine = Engine.TENSORFLOW
     epochs: int
@@ -181,6 +159,10 @@ class RunSpec(RunOptions):
     def asks_for_checkpoints(self) -> str:
         """What in a launch has checkpoints kept in the bucket."""
         return "{checkpoint} in --command" if self.script else "--checkpoint-every 1"
+
+    def latest_end(self, start: datetime) -> datetime:
+        """The latest time by which the VM of an attempt that starts then is deleted."""
+        return start + timedelta(hours=float(self.max_hours), seconds=KILL_SLACK_S)
 
     @property
     def begins_in_queue(self) -> bool:

@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.errors import UsageError
-from orchestrator.planning.wrong_data_kind import misplaced
+from orchestrator.planning.options import LaunchOptions
+from trainer.data.folder import split_folders_of
 from trainer.data.kinds import data_kinds
+from trainer.data.listing import Tree, open_tree
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 from trainer.script.files import FilesManifest, prepare_files
-from trainer.workloads import Workload
+from trainer.workloads import Workload, list_workloads
 from trainer.workloads.base import PrepareOptions
 
 
-class GivenData(Protocol):
-    """What a command says of its data. `data`: a folder, .npz or text file; None: the packaged sample."""
-
-    @property
-    def data(self) -> Path | None: ...
-
-    @property
-    def image_size(self) -> int | None: ...
-
-    @property
-    def sequence_length(self) -> int | None: ...
-
-
 def prepare_data(
-    request: GivenData,
+    request: LaunchOptions,
     workload: Workload,
     home: Path,
     progress: Callable[[int, int], None] | None,
@@ -53,7 +41,7 @@ def prepare_data(
     try:
         prepared = prepare_dataset(source, kind, out, progress, options, replace=True)
     except DataError as cause:
-        if source is not None and (other := misplaced(source, workload)):
+        if source is not None and (other := _misplaced(source, workload)):
             raise UsageError(f"--data: {source}: {other[0]}", other[1]) from cause
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause.path}: {cause.problem}", cause.fix) from cause
@@ -62,7 +50,7 @@ def prepare_data(
 
 
 def prepare_script_data(
-    request: GivenData, home: Path, progress: Callable[[int, int], None] | None
+    request: LaunchOptions, home: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[FilesManifest, Path]:
     """Pack the folder of `--data` for a script, as it is. Raises UsageError."""
     source = _given_folder(request)
@@ -73,7 +61,7 @@ def prepare_script_data(
         raise UsageError(f"--data: {cause}", "docs/scripts.md says what a script is given") from cause
 
 
-def _given_folder(request: GivenData) -> Path:
+def _given_folder(request: LaunchOptions) -> Path:
     """Raises UsageError for what is no folder of this machine."""
     source = request.data or Path()
     if str(source) in ("", "."):
@@ -118,3 +106,55 @@ def dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> s
     path = Path(os.path.realpath(source))  # does not raise where links go in a circle
     told_apart = f"{path} {options.deciding()}"
     return f"{kind}-{path.name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
+
+
+def _misplaced(folder: Path, workload: Workload) -> tuple[str, str] | None:
+    """The problem and its fix, where a folder looks like data of another kind; None: it does not, or cannot be read."""
+    try:
+        found = next((look for look in _looks(folder) if look.kind != workload.data_kind), None)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    kind = found.kind
+    problem = f"these look like {found.what}, and {workload.name} trains on {workload.data_kind}"
+    known = list_workloads()
+    if workload.name.partition(":")[0] not in {each.name for each in known}:
+        return problem, f'write `data_kind = "{kind}"` in your model\'s file'
+    takers = [each for each in known if each.data_kind == kind]
+    takers.sort(key=lambda each: abs(each.signature.units - found.classes))  # published with about as many classes
+    if not takers:
+        return problem, f'a model of your own with `data_kind = "{kind}"` takes them: docs/your-model.md'
+    first, *others = (each.name for each in takers)
+    return problem, f"add `--workload {first}`" + (f" (or {', '.join(others)})" if others else "")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A kind of data that a folder looks like, and what to call its contents."""
+
+    kind: str
+    what: str
+    classes: int = 0
+
+
+def _looks(folder: Path) -> Iterator[_Look]:
+    """The kinds that the folder looks like: classes of files, or text alone."""
+    if not folder.is_dir():
+        return
+    tree = open_tree(folder)
+    splits = split_folders_of(folder)
+    below = f"{splits[0].name}/" if splits else ""
+    names = tree.folders(below.rstrip("/"))
+    for kind in data_kinds().values():
+        classes = sum(_has(tree, f"{below}{name}", kind.class_suffixes) for name in names)
+        if kind.class_suffixes and classes >= 2:
+            yield _Look(kind.name, f"{kind.name} in {classes} classes", classes)
+    files = [found.name.lower() for found in tree.files("") if found.is_there]
+    text = data_kinds()["text"]
+    if files and not names and all(name.endswith(text.suffixes) for name in files):
+        yield _Look(text.name, "text")
+
+
+def _has(tree: Tree, below: str, suffixes: tuple[str, ...]) -> bool:
+    return any(found.is_there and found.name.lower().endswith(suffixes) for found in tree.files(below))

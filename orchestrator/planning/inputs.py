@@ -15,8 +15,9 @@ from orchestrator.domain.runs import CHECKPOINT_BYTES, RunSpec
 from orchestrator.domain.sweep import Axes, check_sizes
 from orchestrator.errors import UsageError
 from orchestrator.planning.dataset import prepare_data, prepare_script_data
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.own_workload import Build, find_workload
-from orchestrator.planning.request import Checked, LaunchRequest
+from orchestrator.planning.request import Checked
 from orchestrator.planning.script import ScriptWork, read_script, with_script
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
@@ -43,7 +44,7 @@ class Inputs(Checked):
     data: DatasetManifest | FilesManifest | None
 
 
-def read_work(request: LaunchRequest) -> Work:
+def read_work(request: LaunchOptions) -> Work:
     """Read what `--script` or `--workload` names; nothing of the user's is run. Raises UsageError."""
     script = read_script(request)
     if script is not None:

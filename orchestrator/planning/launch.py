@@ -18,16 +18,17 @@ from orchestrator.ledger.runs import Experiment, command_text
 from orchestrator.money.guard import MoneyView, credit_for, money_view
 from orchestrator.planning.affordability import check_fits
 from orchestrator.planning.inputs import Inputs, Progress, prepare_inputs, read_work
-from orchestrator.planning.known_flops import NOTHING_KNOWN, KnownFlops
+from orchestrator.planning.known_models import NOTHING_KNOWN, KnownModels
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.own_workload import Build, not_built
 from orchestrator.planning.plan import Plan, fresh_id, price_runs
-from orchestrator.planning.request import Checked, LaunchRequest, check_request
+from orchestrator.planning.request import Checked, check_request
 from orchestrator.planning.zones.choice import NOT_ASKED, Availability, choose_zones
 from trainer.plugins import OwnWorkload
 
 
 def prepare_launch(
-    request: LaunchRequest,
+    request: LaunchOptions,
     *,
     ledger: Ledger,
     prices: PriceBook,
@@ -43,9 +44,9 @@ def prepare_launch(
     """
     work, simulated = read_work(request), ledger.simulated
     trained = work.workload if isinstance(work, OwnWorkload) else work
-    checked = check_request(request, trained, request.chosen, simulated=simulated)
+    checked = check_request(request, trained, simulated=simulated)
     # Without credit nothing is prepared; what is left of it is looked at again when everything is priced.
-    credit = credit_for(checked.axes.accelerators, ledger, now=now, until=request.latest_end(now))
+    credit = credit_for(checked.axes.accelerators, ledger, now=now, until=checked.template.latest_end(now))
     if isinstance(work, OwnWorkload):
         _check_least_fits(checked, work, money_view(ledger, credit, now), prices)
     return prepare_inputs(checked, work, home, build, progress, simulated=simulated)
@@ -59,7 +60,7 @@ def make_plan(
     now: datetime,
     argv: Sequence[str],
     availability: Availability = NOT_ASKED,
-    known: KnownFlops = NOTHING_KNOWN,
+    known: KnownModels = NOTHING_KNOWN,
 ) -> Plan:
     """Choose zones, price every run, and check that the worst case fits. Nothing is written.
 
@@ -69,7 +70,7 @@ def make_plan(
     zoned = choose_zones(inputs, availability, ledger, prices, now)
     experiment = Experiment(id=fresh_id("e"), created_at=now, max_usd=request.max_usd, command=command_text(argv))
     priced = price_runs(zoned, experiment, prices, ledger, known)
-    credit = credit_for(inputs.axes.accelerators, ledger, now=now, until=request.latest_end(now))
+    credit = credit_for(inputs.axes.accelerators, ledger, now=now, until=inputs.template.latest_end(now))
     money = money_view(ledger, credit, now)
     quotes = [one.quote for one in priced.planned]
     check_fits(quotes, money.limit(request.max_usd), prices, run_by_run=request.run_by_run)

@@ -17,14 +17,13 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
-from orchestrator.planning.compiled_before import compiled_notes
-from orchestrator.planning.estimate import Expected, expected_of
-from orchestrator.planning.guess import Flops, Guess, Work, guess_of
-from orchestrator.planning.known_flops import KnownFlops
-from orchestrator.planning.model_bounds import bound_notes
-from orchestrator.planning.model_check import refused_by_xla
-from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.bound_notes import compiled_notes, formula_notes
+from orchestrator.planning.known_models import KnownModels, refused_by_xla
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.zones.choice import Zoned
+from orchestrator.predict.figure import Evidence, Figure, Flops, RunPrediction
+from orchestrator.predict.measured import expected_of
+from orchestrator.predict.published import Work, guess_of
 from trainer.data.manifest import DatasetManifest
 from trainer.script.files import FilesManifest
 from trainer.workloads import Workload
@@ -32,16 +31,24 @@ from trainer.workloads import Workload
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run with its first attempt, at present prices. `expected` None: nothing was measured yet.
+    """A run with its first attempt, at present prices.
 
-    `guess`: only then, and only shown; None where FLOPs or peak are not known.
+    `prediction`: what earlier runs lead to expect; where nothing was measured a guess, which is only shown; None where
+    FLOPs or peak are not known.
     """
 
     run: Run
     quote: Quote
     attempt: Attempt
-    expected: Expected | None
-    guess: Guess | None = None
+    prediction: RunPrediction | None
+
+    @property
+    def expected(self) -> RunPrediction | None:
+        return self.prediction if self.prediction and self.prediction.is_measured else None
+
+    @property
+    def guess(self) -> RunPrediction | None:
+        return None if self.expected else self.prediction
 
     @property
     def turn(self) -> tuple[int, Decimal, int]:
@@ -55,7 +62,7 @@ def fresh_id(prefix: str) -> str:
 
 
 def plan_runs(
-    request: LaunchRequest, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
+    request: LaunchOptions, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
 ) -> list[PlannedRun]:
     """Runs that have not started, each priced in the first of its zones, repeats only once.
 
@@ -91,7 +98,7 @@ class Priced:
     notes: Sequence[str]
 
 
-def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownFlops) -> Priced:
+def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: Ledger, known: KnownModels) -> Priced:
     """Price every run, repeats only once.
 
     Raises UnknownPrice, StalePrice or WrongPrice, and UsageError for a model that is known not to fit into the memory.
@@ -103,7 +110,7 @@ def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: 
     if isinstance(data, DatasetManifest):
         if inputs.workload is not None:
             figures = inputs.workload.figures_for(data.signature)
-            notes += bound_notes(inputs.workload, figures, zoned.specs, data.splits.train.samples)
+            notes += formula_notes(inputs.workload, figures, zoned.specs, data.splits.train.samples)
             planned = with_guesses(planned, inputs.workload, data, prices, known)
         rates = [(one.run.spec, one.attempt.rate) for one in planned]
         notes += compiled_notes(known.steps, rates, data, simulated=ledger.simulated)
@@ -115,13 +122,13 @@ def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: 
 
 
 def with_guesses(
-    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownFlops
+    planned: Sequence[PlannedRun], workload: Workload, manifest: DatasetManifest, prices: PriceBook, known: KnownModels
 ) -> list[PlannedRun]:
     """The runs with a guess for each of which nothing was measured, as far as FLOPs and peak are known."""
     counted = workload.flops_per_sample(manifest.signature)
-    guesses: dict[RunSpec, Guess | None] = {}
+    guesses: dict[RunSpec, RunPrediction | None] = {}
 
-    def guess(one: PlannedRun) -> Guess | None:
+    def guess(one: PlannedRun) -> RunPrediction | None:
         spec = one.run.spec
         flops = known.find(spec, manifest) if counted is None else Flops(counted, "the workload's formula")
         if flops is None:
@@ -138,7 +145,7 @@ def with_guesses(
     for one in planned:  # repeats are alike
         if one.expected is None and one.run.spec.alike not in guesses:
             guesses[one.run.spec.alike] = guess(one)
-    return [replace(one, guess=guesses.get(one.run.spec.alike)) for one in planned]
+    return [replace(one, prediction=one.expected or guesses.get(one.run.spec.alike)) for one in planned]
 
 
 @dataclass(frozen=True)
@@ -172,13 +179,13 @@ class Plan:
         return [one.attempt for one in self.planned]
 
     @property
-    def too_short(self) -> dict[str, Decimal]:
-        """The accelerators on which --max-hours is expected to end a training, with the hours that it would take."""
-        longest: dict[str, Decimal] = {}
+    def too_short(self) -> dict[str, float]:
+        """The accelerators on which --max-hours is expected to end a training, with the seconds that it would take."""
+        longest: dict[str, float] = {}
         for one in self.planned:
             name = one.run.spec.accelerator.name
-            if one.expected is not None and one.expected.hours > one.run.spec.max_hours:
-                longest[name] = max(one.expected.hours, longest.get(name, ZERO))
+            if one.expected is not None and one.expected.life_s.best > one.run.spec.max_hours * 3600:
+                longest[name] = max(one.expected.life_s.best, longest.get(name, 0.0))
         return longest
 
     def check_long_enough(self) -> None:
@@ -190,8 +197,9 @@ class Plan:
         spec = self.runs[0].spec
         if spec.checkpoint_every is not None or spec.script is not None:
             return
-        took = [(one.expected.least_hours, one.run.spec.accelerator.name) for one in self.planned if one.expected]
-        hours, name = max(took, default=(ZERO, ""))
+        took = [(one.expected.least_s, one.run.spec.accelerator.name) for one in self.planned if one.expected]
+        least_s, name = max(took, default=(0.0, ""))
+        hours = Decimal(least_s) / 3600
         if hours <= spec.max_hours:
             return
         least = hours.quantize(Decimal("0.01"), ROUND_CEILING)
@@ -230,33 +238,31 @@ class Plan:
         return () if self.run_by_run else self.attempts
 
     @property
-    def all_expected(self) -> Expected | None:
-        """Cost of all runs, and hours until the last has ended, as they run side by side; None: not all are known.
+    def all_expected(self) -> RunPrediction | None:
+        """Cost of all runs, and seconds until the last has ended, as they run side by side; None: not all are known.
 
         Runs on one machine of your own follow each other.
         """
-        hours, cost = dict[str, Decimal](), ZERO
+        took_s, cost = dict[str, float](), ZERO
         for one in self.planned:
             if one.expected is None:
                 return None
             turn = one.run.id if one.quote.zone.is_rented else one.quote.zone
-            hours[turn] = hours.get(turn, ZERO) + one.expected.hours
-            cost += one.expected.usd
-        together = max(*hours.values(), sum(hours.values(), ZERO) / self.parallel)
-        return Expected(together, cost, "runs of yours")
+            took_s[turn] = took_s.get(turn, 0.0) + one.expected.life_s.best
+            cost += one.expected.usd.best
+        together_s, source = max(*took_s.values(), sum(took_s.values()) / self.parallel), "runs of yours"
+        return RunPrediction(
+            Figure(together_s, together_s, Evidence.MEASURED, source), Figure(cost, cost, Evidence.MEASURED, source)
+        )
 
     @property
     def all_guessed_usd(self) -> tuple[Decimal, Decimal] | None:
-        """Dollars of all runs from low to high, those that were measured at what is expected of them.
+        """Total cost range; measured runs count at their expected cost.
 
         None: of one nothing is known, or none is guessed.
         """
-        low = high = ZERO
-        for one in self.planned:
-            if one.expected is not None:
-                low, high = low + one.expected.usd, high + one.expected.usd
-            elif one.guess is not None:
-                low, high = low + one.guess.low_usd, high + one.guess.high_usd
-            else:
-                return None
-        return (low, high) if any(one.guess for one in self.planned) else None
+        known = [one.prediction for one in self.planned if one.prediction]
+        if len(known) < len(self.planned) or all(each.is_measured for each in known):
+            return None
+        ends = [(each.usd.best, each.usd.best if each.is_measured else each.usd.top) for each in known]
+        return sum((low for low, _ in ends), ZERO), sum((high for _, high in ends), ZERO)

@@ -7,18 +7,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators, named_accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.places import Place
 from orchestrator.domain.quote import PROFILE_FOLDER, QUEUE_SHARE, RESULTS_BYTES
-from orchestrator.domain.runs import FIRST_LOOK, Engine, RunOptions, RunSpec
+from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.domain.sweep import Axes
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
+from orchestrator.planning.options import LaunchOptions
+from orchestrator.planning.script import NO_CHECKPOINTS_NOTE, ScriptWork
 from trainer.errors import ConfigError
+from trainer.workloads import Workload
 
 if TYPE_CHECKING:
     from trainer.config import CheckpointEvery
@@ -29,7 +31,6 @@ AUTO_BATCH_NOTE = (
     "batch auto: each run searches for its device's best batch before it trains; the learning rate is not scaled with "
     "it, so accuracies may differ"
 )
-NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 SET_UP_HOURS_MIN = Decimal("0.03")
 """108 s: TensorFlow was installed in 99 s for TPUs and in 107 s for GPUs (docs/limits.md)."""
 _RESERVATION = re.compile(r"(projects/[a-z0-9.:-]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -39,66 +40,14 @@ QUEUE_MIN = QUEUE_HOURS_MIN * Decimal(str(QUEUE_SHARE))
 """The same of the wait itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchRequest(RunOptions):
-    """The options of `orchestrate launch` as they were typed; None or empty: the default. A batch size None: auto.
-
-    `workload` is "" where a script is launched instead.
-    """
-
-    accelerators: Sequence[str]
-    nodes: int = 1
-    epochs: int | None = None
-    batch_sizes: Sequence[int | None] = ()
-    data_sizes: Sequence[int] = ()
-    engines: Sequence[Engine] = ()
-    repeats: int = 1
-    data: Path | None = None
-    image_size: int | None = None
-    script: Path | None = None
-    command: str | None = None
-    requirements: Path | None = None
-    checkpoint_mib: int | None = None
-    sequence_length: int | None = None
-    zones: Sequence[str] = ()
-    max_usd: Decimal | None = None
-    early_stop: bool = True
-    run_by_run: bool = False
-    parallel: int = 4
-
-    @property
-    def chosen(self) -> list[Accelerator]:
-        """The accelerators that `--accel` and `--nodes` name. Raises UsageError."""
-        return named_accelerators(self.accelerators, self.nodes)
-
-    @property
-    def may_stop(self) -> bool:
-        """Whether a verdict, on two accelerators or on two engines, may make the last repeats unnecessary."""
-        paired = len(self.accelerators) > 1 or len(self.engines) > 1
-        return self.early_stop and paired and self.repeats > FIRST_LOOK
-
-
 @dataclass(frozen=True)
 class Checked:
     """A request that passed its checks. `template`: what its runs share, still without data; `axes`: what differs."""
 
-    request: LaunchRequest
+    request: LaunchOptions
     template: RunSpec
     axes: Axes
     notes: Sequence[str]
-
-
-class Trainable(Protocol):
-    """What is trained, as far as a request needs it: a workload or a script."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def default_batch_size(self) -> int: ...
-
-    @property
-    def default_epochs(self) -> int: ...
 
 
 def check_terms(item: Accelerator, terms: Provisioning) -> None:
@@ -117,13 +66,12 @@ def check_flex_start(item: Accelerator, terms: Provisioning) -> None:
         raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
 
 
-def check_request(
-    request: LaunchRequest, workload: Trainable, chosen: Sequence[Accelerator], *, simulated: bool
-) -> Checked:
+def check_request(request: LaunchOptions, workload: Workload | ScriptWork, *, simulated: bool) -> Checked:
     """Refuse what can be refused before data or prices are looked at.
 
     Raises UsageError, also without the extra `report` where runs may stop early: all would be rented, unasked.
     """
+    chosen = request.chosen
     if not chosen:
         raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
     for item in chosen:
@@ -132,24 +80,34 @@ def check_request(
     check_max_hours(request.max_hours)
     _check_set_up_fits(request.max_hours, chosen, simulated=simulated)
     step = 1 if request.script else _even_step(chosen)  # how a script splits its batch is its own affair
-    batch_sizes: Sequence[int | None] = request.batch_sizes or (_default_batch(workload, step),)
+    batch_sizes: Sequence[int | None] = request.batch_size or (_default_batch(workload, step),)
     if request.script is None:
         _check_batches(batch_sizes, chosen)
-    engines = request.engines or (Engine.TENSORFLOW,)
-    _check_slices(request, batch_sizes, engines, chosen, simulated=simulated)
+    _check_slices(request, batch_sizes, chosen, simulated=simulated)
     epochs = request.epochs or workload.default_epochs
     asked = request.epochs if request.script else epochs
     warnings = list(_warnings(request, asked, chosen, simulated=simulated))
     every = _checkpoint_every(request)
-    # The workload's name has one spelling of its sizes.
-    options = {**request.run_options, "workload": workload.name, "checkpoint_every": every and str(every)}
     try:
         template = RunSpec(
-            **options,
+            workload=workload.name,  # which has one spelling of its sizes
+            seed=request.seed,
+            provisioning=request.provisioning,
+            max_hours=request.max_hours,
+            queue_hours=request.queue,
+            reservation=request.reservation,
+            max_attempts=request.max_attempts,
+            checkpoint_every=None if every is None else str(every),
+            learning_rate=request.learning_rate,
+            cache=request.cache,
+            precision=request.precision,
+            profile=request.profile,
+            target_accuracy=request.target,
+            inference_calls=request.inference_calls,
             accelerator=chosen[0],
             epochs=epochs,
             batch_size=batch_sizes[0],
-            zones=tuple(map(Place, request.zones)),
+            zones=tuple(map(Place, request.zone)),
             dataset="",
             dataset_bytes=0,
             dataset_dir="",
@@ -160,12 +118,12 @@ def check_request(
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
     if request.may_stop:
         require_extra("report", "early stop (or --no-early-stop)")
-    axes = Axes(chosen, batch_sizes, request.data_sizes or (None,), engines, request.repeats)
+    axes = Axes(chosen, batch_sizes, request.data_size or (None,), request.engines, request.repeats)
     notes = [*_batch_notes(request, workload, step), *_checkpoint_notes(request, every), *warnings]
     return Checked(request, template, axes, notes)
 
 
-def _check_reservation(request: LaunchRequest) -> None:
+def _check_reservation(request: LaunchOptions) -> None:
     """Raises UsageError for a name that Google would not take, and for terms on which none is used: spot VMs cannot
     (cloud.google.com/compute/docs/instances/reservations-consume), and flex-start has a queue of its own.
     """
@@ -180,9 +138,8 @@ def _check_reservation(request: LaunchRequest) -> None:
 
 
 def _check_slices(
-    request: LaunchRequest,
+    request: LaunchOptions,
     batch_sizes: Sequence[int | None],
-    engines: Sequence[Engine],
     chosen: Sequence[Accelerator],
     *,
     simulated: bool,
@@ -206,7 +163,7 @@ def _check_slices(
             f"--batch-size: auto is searched on one host, and {named} has several", "give --batch-size a number"
         )
     of_tpus = ", ".join(item.name for item in chosen if item.is_slice and item.device == "tpu")
-    if of_tpus and Engine.TENSORFLOW in engines and not simulated:
+    if of_tpus and Engine.TENSORFLOW in request.engines and not simulated:
         raise UsageError(
             f"--engine: tensorflow cannot train on {of_tpus}: Google's runtimes for slices end with TensorFlow 2.19, "
             "and the trainer needs 2.20",
@@ -215,16 +172,16 @@ def _check_slices(
 
 
 def _warnings(
-    options: RunOptions, epochs: int | None, chosen: Sequence[Accelerator], *, simulated: bool
+    request: LaunchOptions, epochs: int | None, chosen: Sequence[Accelerator], *, simulated: bool
 ) -> Iterator[str]:
     """Notes on terms and comparability. Raises UsageError for a queue without time to wait or to train."""
-    yield from _queue_notes(options, chosen, simulated=simulated)
+    yield from _queue_notes(request, chosen, simulated=simulated)
     if epochs == 1 and len(chosen) > 1:
         yield "one epoch has no steady state, so nothing can be compared; use --epochs 3 or more"
-    yield from _precision_notes(options.precision, chosen)
-    if options.target_accuracy is not None:
-        yield f"target: {options.target_accuracy:.2%} test accuracy, stated before any run; no run stops there"
-    if options.profile:
+    yield from _precision_notes(request.precision, chosen)
+    if request.target is not None:
+        yield f"target: {request.target:.2%} test accuracy, stated before any run; no run stops there"
+    if request.profile:
         yield (
             f"profile: each run leaves a trace of a few steps in {PROFILE_FOLDER}/ among its results; beyond the "
             f"{RESULTS_BYTES // 2**20} MiB reserved for all of them, files stay on the VM"
@@ -243,17 +200,17 @@ def _precision_notes(precision: str, chosen: Sequence[Accelerator]) -> Iterator[
         yield f"{', '.join(lacking)} has no units for {precision}, which is slower there than its own precision"
 
 
-def _default_batch(workload: Trainable, step: int) -> int:
+def _default_batch(workload: Workload | ScriptWork, step: int) -> int:
     """The workload's own batch size, moved to the next multiple of `step`."""
     return math.ceil(workload.default_batch_size / step) * step
 
 
-def _batch_notes(request: LaunchRequest, workload: Trainable, step: int) -> Iterator[str]:
+def _batch_notes(request: LaunchOptions, workload: Workload | ScriptWork, step: int) -> Iterator[str]:
     """Notes on batch sizes that nobody typed."""
     batch, usual = _default_batch(workload, step), workload.default_batch_size
-    if not request.batch_sizes and batch != usual:
+    if not request.batch_size and batch != usual:
         yield f"global batch {batch} instead of the workload's {usual}: it must split evenly over {step} replicas"
-    if None in request.batch_sizes:
+    if None in request.batch_size:
         yield AUTO_BATCH_NOTE
 
 
@@ -274,7 +231,7 @@ def _check_batches(batch_sizes: Sequence[int | None], chosen: Sequence[Accelerat
                 )
 
 
-def _checkpoint_every(request: LaunchRequest) -> CheckpointEvery | None:
+def _checkpoint_every(request: LaunchOptions) -> CheckpointEvery | None:
     """As asked for; by default after every epoch on spot VMs, which may be preempted, and never on others.
 
     A script writes its own.
@@ -292,7 +249,7 @@ def _checkpoint_every(request: LaunchRequest) -> CheckpointEvery | None:
         ) from cause
 
 
-def _checkpoint_notes(request: LaunchRequest, every: CheckpointEvery | None) -> Iterator[str]:
+def _checkpoint_notes(request: LaunchOptions, every: CheckpointEvery | None) -> Iterator[str]:
     """How often a workload's checkpoint is kept, and what a preemption then costs."""
     several = request.max_attempts > 1
     if every is not None:
@@ -322,12 +279,12 @@ def _check_set_up_fits(max_hours: Decimal, chosen: Sequence[Accelerator], *, sim
         )
 
 
-def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulated: bool) -> Iterator[str]:
+def _queue_notes(request: LaunchOptions, chosen: Sequence[Accelerator], *, simulated: bool) -> Iterator[str]:
     """A note on the time in the queue, and on what is not queued for. Raises UsageError."""
-    wait, is_flex = options.queue_hours, options.provisioning is Provisioning.FLEX_START
+    wait, is_flex = request.queue, request.provisioning is Provisioning.FLEX_START
     if wait is None:
         if is_flex and any(item.is_rented for item in chosen):
-            yield queue_note("--flex-start", options.max_hours, simulated=simulated)
+            yield queue_note("--flex-start", request.max_hours, simulated=simulated)
         return
     tpus = [item.name for item in chosen if item.service == "tpu"]
     others = [item.name for item in chosen if item.name not in tpus]
@@ -342,15 +299,15 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
             f"--queue: {wait} h is too short: arming the kill switches takes up to 90 s of it",
             f"give {max(shortest, Decimal('0.01'))} at least, better hours",
         )
-    if options.max_hours - wait <= least:
+    if request.max_hours - wait <= least:
         raise UsageError(
-            f"--queue: {wait} h of the {options.max_hours} h of --max-hours leave too little to train",
+            f"--queue: {wait} h of the {request.max_hours} h of --max-hours leave too little to train",
             f"--max-hours counts from the request, so that its worst case holds: give {wait} plus the hours to train",
         )
     when = "" if is_flex else "if no zone has capacity, "
-    if options.reservation:
+    if request.reservation:
         when = "at once for what is in the reservation, else if no zone has capacity, "
-    hours = options.max_hours
+    hours = request.max_hours
     yield (
         f"queue: {when}up to {wait} of the {hours} h may pass in the queue of one zone for {', '.join(tpus)}, "
         f"where nothing is billed; a VM is deleted {hours} h after it was asked for, whenever it is granted"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AS_WRITTEN, CHECKPOINT_BYTES, RunSpec, Script
 from orchestrator.errors import UsageError
-from orchestrator.planning.request import NO_CHECKPOINTS_NOTE, LaunchRequest
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.running.code_archive import keep_code
 from trainer.errors import CodeError, ConfigError
 from trainer.regular_file import read_regular
 from trainer.script.command import placeholders_in, split_command
 from trainer.user_code import MAX_BYTES, CodeTree, folder_tree
 
+NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 _OUTSIDE = "orchestrate-requirements.txt"
 """What a requirements file is called in the tree that lies elsewhere."""
 
@@ -38,7 +38,7 @@ class ScriptWork:
     default_epochs: int = 1
 
 
-def read_script(request: LaunchRequest) -> ScriptWork | None:
+def read_script(request: LaunchOptions) -> ScriptWork | None:
     """The script of the request, its folder read; None without one. Raises UsageError."""
     if request.script is None:
         _check_not_given(request)
@@ -64,7 +64,7 @@ def read_script(request: LaunchRequest) -> ScriptWork | None:
     return ScriptWork(name, path.name, tree, Script(command, requirements), names_checkpoint)
 
 
-def with_script(template: RunSpec, request: LaunchRequest, work: ScriptWork, home: Path) -> tuple[RunSpec, list[str]]:
+def with_script(template: RunSpec, request: LaunchOptions, work: ScriptWork, home: Path) -> tuple[RunSpec, list[str]]:
     """The spec with the script's code, kept in the state folder, and its checkpoints, and notes on these.
 
     They are kept in the bucket where the command names their folder, and on spot VMs, which may be preempted.
@@ -81,52 +81,36 @@ def with_script(template: RunSpec, request: LaunchRequest, work: ScriptWork, hom
     return replace(spec, checkpoint_every=AS_WRITTEN, checkpoint_bytes=2 * mib * 2**20), [note]
 
 
-def _check_not_given(request: LaunchRequest) -> None:
+def _check_not_given(request: LaunchOptions) -> None:
     """Raises UsageError for what only a script has."""
-    for option, value in (
-        ("--command", request.command),
-        ("--requirements", request.requirements),
-        ("--checkpoint-mib", request.checkpoint_mib),
-    ):
-        if value is not None:
-            raise UsageError(f"{option}: is for a script", "give the script with --script train.py")
+    for option in request.given("command", "requirements", "checkpoint_mib"):
+        raise UsageError(f"{option}: is for a script", "give the script with --script train.py")
 
 
-def _check_options(request: LaunchRequest, wanted: set[str]) -> None:
+def _check_options(request: LaunchOptions, wanted: set[str]) -> None:
     """Raises UsageError for what would not reach the script."""
-    unused: Sequence[tuple[str, bool]] = (
-        ("--workload", bool(request.workload)),
-        ("--engine", bool(request.engines)),
-        ("--learning-rate", request.learning_rate is not None),
-        ("--data-size", bool(request.data_sizes)),
-        ("--image-size", request.image_size is not None),
-        ("--sequence-length", request.sequence_length is not None),
-        ("--cache", request.cache != "auto"),
-        ("--precision", request.precision != "auto"),
-        ("--profile", request.profile),
-        ("--inference-calls", request.inference_calls is not None),
-    )
-    for option, is_given in unused:
-        if is_given:
-            raise UsageError(f"{option}: a script does not get it", "leave it out: --command has all of it")
-    for name, option, is_given in (
-        ("epochs", "--epochs", request.epochs is not None),
-        ("batch", "--batch-size", bool(request.batch_sizes)),
-    ):
+    unused = request.given(
+        "engine", "learning_rate", "data_size", "image_size", "sequence_length", "cache", "precision", "profile",
+        "inference_calls",
+    )  # fmt: skip
+    for option in (*(["--workload"] if request.workload else ()), *unused):
+        raise UsageError(f"{option}: a script does not get it", "leave it out: --command has all of it")
+    for name, option in (("epochs", "--epochs"), ("batch", "--batch-size")):
+        is_given = option in request.given("epochs", "batch_size")
         if is_given and name not in wanted:
             raise UsageError(f"{option}: the command has no {{{name}}}", f"pass it on, e.g. --{name} {{{name}}}")
         if name in wanted and not is_given:
             raise UsageError(f"--command: has {{{name}}}, and {option} is not given", f"add {option}")
     if request.seed and "seed" not in wanted:
         raise UsageError("--seed: the command has no {seed}", "pass it on, e.g. --seed {seed}")
-    if None in request.batch_sizes:
+    if None in request.batch_size:
         raise UsageError("--batch-size: auto searches with our own trainer only", "give numbers: N,M for a sweep")
     if request.checkpoint_every not in (None, "none"):
         problem = f"--checkpoint-every: {request.checkpoint_every}, and a script decides itself when it writes one"
         raise UsageError(problem, "what it writes to {checkpoint} is kept in the bucket; none: it stays on the VM")
 
 
-def _check_data(request: LaunchRequest, wanted: set[str]) -> None:
+def _check_data(request: LaunchOptions, wanted: set[str]) -> None:
     """Raises UsageError for data that the script would not find, and where there is none to be found."""
     if request.data is not None and "data" not in wanted:
         raise UsageError("--data: the command has no {data}", "pass the folder on, e.g. --data {data}")

@@ -9,16 +9,16 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.compiling.bounds import StepBound, bound_of
-from orchestrator.compiling.kept import KeptSteps
-from orchestrator.compiling.step import StepModel
 from orchestrator.domain.accelerators import known_accelerator
+from orchestrator.domain.compiled_step import StepModel
 from orchestrator.domain.money import ZERO, usd_for
 from orchestrator.domain.names import of_worker
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import UsageError
 from orchestrator.ledger.events import Event, StageDone
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.predict.compiled import StepBound, bound_of
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.report.run_schema import StageTime
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, Record, load_record, worker_dir

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from orchestrator.domain.bottlenecks import Sample, bytes_on_device, least_step_bytes
-from orchestrator.domain.scaling import Point, Term, mean_term
+from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.predict.extrapolate import Measurements, Sweep
+from orchestrator.predict.figure import Figure
+from orchestrator.predict.formula import at_peak, peak_flops_per_s
+from orchestrator.predict.line import Point, mean_term
+from orchestrator.predict.storage import Sample
 from orchestrator.report.metrics import SteadyPart
 from orchestrator.report.sources import Source
+from trainer.data.cache_policy import DEVICE_BYTES
 from trainer.errors import ConfigError
 from trainer.record.record import Record
 from trainer.workloads import Workload, get_workload
@@ -22,56 +26,26 @@ _BUSY_SHARE = 0.1
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The runs on one accelerator, and of what their time is made.
+def measurements(sources: Sequence[Source], wanted: Sequence[str], ledger: Ledger) -> Measurements:
+    """Sort the usable runs into a sweep for each accelerator, or those that are `wanted`.
 
-    points: samples of an epoch, and the run's steady epoch. once: what a run takes besides its epochs, at any size:
-    imports, set-up, reading the sample, compilation, what the first epoch takes longer, inference, the end. around: the
-    VM's life before and after the trainer; None where the ledger does not know it. evaluation: for each test image.
-    device_flops_per_s: the peak of all devices at `precision`, as the records have it; None where they do not.
+    Raises UsageError for runs of different workloads, simulated ones among real ones, a wanted accelerator without
+    runs, runs of one that differ in more than their size, and when none is usable.
     """
-
-    accelerator: str
-    global_batch: int | None
-    sample: Sample
-    points: tuple[Point, ...]
-    once: Term
-    around: Term | None
-    evaluation: Term
-    precision: str | None
-    device_flops_per_s: float | None
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(sorted({point.samples for point in self.points}))
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """Usable runs of one workload. `notes` says which were left out and why."""
-
-    name: str
-    workload: Workload | None
-    simulated: bool
-    epochs: int
-    test_samples: int
-    sources: tuple[Source, ...]
-    notes: tuple[str, ...]
-
-
-def measurements(sources: Sequence[Source]) -> Measurements:
-    """Raises UsageError for runs of different workloads, simulated ones among real ones, and when none is usable."""
     used, notes = _usable(sources)
     records = [source.record for source in used]
     name = _same("workloads", [record.workload for record in records])
+    kind = _same("kinds", ["simulated" if record.simulated else "real" for record in records])
+    workload = _workload(name)
     return Measurements(
-        name=name,
-        workload=_workload(name),
-        simulated=_same("kinds", ["simulated" if record.simulated else "real" for record in records]) == "simulated",
-        epochs=max(record.parameters.epochs for record in records),
+        workload=name,
+        simulated=kind == "simulated",
+        epochs=workload.default_epochs if workload else max(record.parameters.epochs for record in records),
         test_samples=max(record.parameters.test_samples or 0 for record in records),
-        sources=tuple(used),
+        sweeps=tuple(
+            _sweep(accelerator, [source.record for source in group], workload, ledger)
+            for accelerator, group in _by_accelerator(used, wanted).items()
+        ),
         notes=(*notes, *_busy(records)),
     )
 
@@ -86,33 +60,29 @@ def _busy(records: Sequence[Record]) -> list[str]:
     return [f"the machine was busy with others: its threads waited for a CPU {share:.0%} of all cores' time"]
 
 
-def sweeps(found: Measurements, wanted: Sequence[str], ledger: Ledger) -> list[Sweep]:
-    """One for each accelerator. Raises UsageError for a wanted one without runs, and for runs that do not match."""
-    return [_sweep(name, group, found, ledger) for name, group in _by_accelerator(found.sources, wanted).items()]
-
-
-def _sweep(name: str, group: Sequence[Source], found: Measurements, ledger: Ledger) -> Sweep:
-    records = [source.record for source in group]
-    begun = sorted(record.started_at for record in records)
-    lives = [life for record in records if (life := _around_s(record, ledger)) is not None]
-    once = [_once_s(record) for record in records]
+def _sweep(accelerator: str, records: Sequence[Record], workload: Workload | None, ledger: Ledger) -> Sweep:
+    lives_s = [life_s for record in records if (life_s := _around_s(record, ledger)) is not None]
     return Sweep(
-        accelerator=name,
+        accelerator=accelerator,
         global_batch=records[0].parameters.global_batch_size,
-        sample=_sample(records, found.workload),
-        points=tuple(
-            Point(_epoch_samples(record), _steady_s(record), begun.index(record.started_at)) for record in records
-        ),
-        once=_mean(once),
-        around=_mean(lives) if len(lives) > 1 else None,
-        evaluation=_mean([_eval_s(record) / (record.parameters.test_samples or 1) for record in records]),
-        precision=records[0].parameters.precision,
-        device_flops_per_s=records[0].compute.peak_flops_per_s,
+        sample=_sample(records, workload),
+        points=tuple(Point(_epoch_samples(record), _steady_s(record)) for record in records),
+        once=mean_term([_once_s(record) for record in records]),
+        around=mean_term(lives_s) if len(lives_s) > 1 else None,
+        evaluation=mean_term([_eval_s(record) / (record.parameters.test_samples or 1) for record in records]),
+        sample_at_least_s=_sample_at_least_s(accelerator, records[0]),
     )
 
 
-def _mean(values: Sequence[float]) -> Term:
-    return mean_term(values) if len(values) > 1 else Term(values[0], 0.0, 0.0, 1)
+def _sample_at_least_s(accelerator: str, record: Record) -> Figure[float] | None:
+    """Training on a sample at the peak that the record has, else at that of the fastest precision. A simulated device
+    has none: it is a CPU."""
+    item, flops = known_accelerator(accelerator), record.compute.flops_per_sample
+    if flops is None or record.simulated:
+        return None
+    precisions = item.hardware.peak_tflops if item and item.hardware else {}
+    peaks = [peak_flops_per_s(item, precision) or 0.0 for precision in precisions] if item else []
+    return at_peak(flops, record.compute.peak_flops_per_s or max(peaks, default=None))
 
 
 def _epoch_samples(record: Record) -> int:
@@ -211,9 +181,6 @@ def _sample(records: Sequence[Record], workload: Workload | None) -> Sample:
         pixel_bytes=pixel_bytes,
         device_bytes=_device_bytes(records[0], pixel_bytes),
         stored_bytes=min([pixel_bytes, *_read_bytes(records, passes)]),
-        flops=records[0].compute.flops_per_sample,
-        step_bytes=_step_bytes(records[0]),
-        wait_share=_wait_share(records),
         ram_bytes=min(record.host.ram_bytes for record in records),
         cache=cache,
         streamable=data is not None and data.source != "plugin",
@@ -226,17 +193,12 @@ def _read_bytes(records: Sequence[Record], passes: int) -> list[float]:
     return [each for each in read if each > 0]
 
 
-def _wait_share(records: Sequence[Record]) -> float:
-    epochs = [epoch for record in records for epoch in record.epochs if epoch.steady]
-    return sum(epoch.input_wait_s or 0.0 for epoch in epochs) / sum(epoch.wall_s for epoch in epochs)
-
-
 def _pixel_bytes(record: Record, workload: Workload | None) -> float:
-    """Decoded in host memory: what lies on a device is that, or on a TPU or GPU its conversion (`bytes_on_device`)."""
+    """Decoded in host memory: what lies on a device is that, or on a TPU or GPU its conversion (`_on_device`)."""
     on_device = record.memory.data_bytes_on_device
     if record.parameters.input == "device-resident" and on_device:
         there = on_device / _samples(record) - _LABEL_BYTES
-        return there / bytes_on_device(1.0, _input_dtype(record)) if _is_accelerator(record) else there
+        return there / _on_device(1.0, record) if _is_accelerator(record) else there
     if workload is None:
         raise UsageError(f"{record.run_id}: its record does not say how large a sample is", "use --cache device")
     return float(workload.signature.input.bytes)
@@ -247,7 +209,7 @@ def _device_bytes(record: Record, pixel_bytes: float) -> float:
     on_device = record.memory.data_bytes_on_device
     if record.parameters.input == "device-resident" and on_device and _is_accelerator(record):
         return on_device / _samples(record)
-    return bytes_on_device(pixel_bytes, _input_dtype(record)) + _LABEL_BYTES
+    return _on_device(pixel_bytes, record) + _LABEL_BYTES
 
 
 def _is_accelerator(record: Record) -> bool:
@@ -255,15 +217,10 @@ def _is_accelerator(record: Record) -> bool:
     return record.device is not None and record.device.kind in ("tpu", "gpu")
 
 
-def _input_dtype(record: Record) -> str:
-    return "uint8" if record.data is None else record.data.input_dtype
-
-
-def _step_bytes(record: Record) -> float | None:
-    memory = record.memory
-    if memory.parameter_bytes is None or memory.optimizer_bytes is None:
-        return None
-    return least_step_bytes(memory.parameter_bytes, memory.optimizer_bytes)
+def _on_device(decoded_bytes: float, record: Record) -> float:
+    """Bytes on a TPU or GPU of so many decoded ones of a sample: pixels, too, are float32 there."""
+    is_pixels = record.data is None or record.data.input_dtype == "uint8"
+    return decoded_bytes * (DEVICE_BYTES if is_pixels else 1)
 
 
 def _samples(record: Record) -> int:

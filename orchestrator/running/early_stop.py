@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
 from orchestrator.errors import OrchestratorError
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.predict.kept_steps import KeptSteps
 
 log = logging.getLogger("orchestrate")
 _AXES: tuple[Callable[[Run], str | int | None], ...] = (

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, RunSpec
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.notify.notifier import Notifier
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.running.run_folder import log_copy, run_folder
 from orchestrator.running.shared_by_runs import SharedByRuns
 from orchestrator.running.waiting import Pace, T, Waits, wait_for

@@ -137,6 +137,37 @@ def test_spot_gpus_use_the_usual_quota_where_none_for_spot_was_granted(
     assert (found.name, found.limits["us-west1"]) == ("PREEMPTIBLE_NVIDIA_T4_GPUS", 2)
 
 
+def test_a_free_trial_has_four_addresses_a_region_which_slices_take_by_the_host(
+    account: GoogleAccount, cloud: LocalCloud
+) -> None:
+    """What is read is what a create meets, of TPU nodes and of instances."""
+    cloud.control("account", {"kind": "free-trial"})
+    items = [accelerator("v5litepod-32"), accelerator("ct6e-standard-1t")]
+    slices, instance = account.quotas(items, Provisioning.ON_DEMAND)
+    [addresses] = slices.shared
+    assert (addresses.name, addresses.needed, addresses.limits["us-west4"]) == ("IN_USE_ADDRESSES", 8, 4)
+    needs = {one.name: (one.needed, one.limits["us-east1"]) for one in instance.shared}
+    assert needs == {"IN_USE_ADDRESSES": (1, 4), "INSTANCES": (1, 8)}
+    spec = replace(CloudRig("tpu", cloud, retry_s=0.5).spec("us-west4-a"), accelerator=items[0])
+    with pytest.raises(QuotaExceeded) as refused:
+        TpuNodes(cloud.clients()).create(spec)
+    assert (refused.value.quota, refused.value.place) == ("IN_USE_ADDRESSES", "us-west4")
+    cloud.control("account", {"kind": "standard"})
+    cloud.control("quotas", {"name": "INSTANCES", "region": "us-central1", "limit": 0})
+    rig = CloudRig("gpu", cloud, retry_s=0.5)
+    spec = rig.spec("us-central1-a")
+    operation = rig.provider.create(spec)
+
+    def met() -> str:
+        try:
+            rig.provider.operation_done(spec.ref, operation)
+        except QuotaExceeded as cause:
+            return str(cause.quota)
+        return ""
+
+    assert rig.wait(met) == "INSTANCES-per-project-region"
+
+
 def test_a_free_trial_has_no_gpus_whatever_is_set(account: GoogleAccount, cloud: LocalCloud) -> None:
     """Zero, not raisable, and the create fails as Google says it, with what to do."""
     cloud.control("account", {"kind": "free-trial"})

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState
 from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import experiment_sums, run_sums
@@ -54,7 +53,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
     credit = Credit(amount_usd=Decimal(10_000), stated_at=world.clock.now(), spent_before_usd=Decimal("12.34"))
     world.ledger.set_credit(credit)
     flags: dict[str, Any] = {"repeats": REPEATS, "max_hours": Decimal(4), "max_attempts": 3}
-    runs = world.admit(ACCELERATORS, **flags) + world.admit(ACCELERATORS, provisioning=Provisioning.SPOT, **flags)
+    runs = world.admit(ACCELERATORS, **flags) + world.admit(ACCELERATORS, spot=True, **flags)
     assert len(runs) == 50
     driven = [_drive(world, number, run) for number, run in enumerate(runs)]
     rows = world.metered()

@@ -80,7 +80,13 @@ class QueueWorld(MeteredWorld):
 
     def wait_and_train(self, terms: Provisioning, **options: Any) -> tuple[Run, list[Attempt]]:
         """Launch one run with a queue; it has ended, and so has everything that was made for it."""
-        flags = {"zones": (ZONE,), "max_hours": HOURS, "queue_hours": WAIT_HOURS, "provisioning": terms, **options}
+        flags = {
+            "zone": (ZONE,),
+            "max_hours": HOURS,
+            "queue": WAIT_HOURS,
+            "spot": terms is Provisioning.SPOT,
+            **options,
+        }
         run = self.launch("v3-8", **flags)
         attempts = self.ledger.attempts(run.id)
         assert self.moved.planned == []

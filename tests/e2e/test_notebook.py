@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import orchestrator as orc
-from orchestrator.api import LaunchOptions
 from orchestrator.cli.commands.launch import launch
 from orchestrator.domain.runs import Stage
 from orchestrator.errors import UsageError
@@ -69,13 +69,11 @@ def test_interrupted_cell_stops_no_run(orchestrate: Orchestrate) -> None:
 
 
 def test_what_launch_takes_is_what_the_command_takes() -> None:
-    """A new option of the command is one of the function too."""
+    """A new option of the command is one of the function too, where completion finds it."""
     names = {max(one.opts, key=len).lstrip("-").replace("-", "_") for one in launch.params}
-    assert set(LaunchOptions.__annotations__) - {"no_early_stop"} == names - NOT_OFFERED - {
-        "json",
-        "early_stop",
-        "help",
-    }
+    for function in (orc.launch, orc.plan):
+        offered = set(inspect.signature(function).parameters)
+        assert offered - {"no_early_stop"} == names - NOT_OFFERED - {"json", "early_stop", "help"}
 
 
 def test_experiment_that_does_not_exist_is_not_taken_for_all_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orchestrator.compiling.step import CompiledStep, Outcome, Program
+from orchestrator.domain.compiled_step import CompiledStep, Outcome, Program
 
 GIB = 2**30
 

@@ -216,6 +216,6 @@ class ManyWorld(World):
         """Plan and reserve so many runs on t4: twenty repeats of each batch size."""
         repeats = min(count, 20)
         batches = tuple(range(10, 10 + -(-count // repeats)))
-        runs = self.admit("t4", repeats=repeats, batch_sizes=batches, early_stop=False, parallel=count, **flags)
+        runs = self.admit("t4", repeats=repeats, batch_size=batches, no_early_stop=True, parallel=count, **flags)
         assert len(runs) == count, "a multiple of 20"
         return runs

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from infra.killswitches import kill_switches
-from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunSpec
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan, prepare_launch
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.request import LaunchRequest
 from orchestrator.planning.zones.choice import NOT_ASKED, Availability
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.services import Payload, Services
 from orchestrator.running.stages.context import Progress
@@ -227,7 +227,7 @@ class World:
     def plan(self, accelerator: str = "v3-8", workload: str = "mnist-cnn", **flags: object) -> Plan:
         """A launch of one accelerator, by default with the packaged sample; of a script no workload."""
         workload = "" if "script" in flags else workload
-        request = LaunchRequest(accelerators=accelerator.split(","), workload=workload, **flags)  # type: ignore[arg-type]
+        request = LaunchOptions(accel=accelerator.split(","), workload=workload, **flags)  # type: ignore[arg-type]
         ledger, prices, now = self.ledger, catalog_prices(), self.clock.now()
         inputs = prepare_launch(request, ledger=ledger, prices=prices, home=self.home, now=now)
         return make_plan(inputs, ledger=ledger, prices=prices, now=now, argv=["launch"], availability=self.availability)

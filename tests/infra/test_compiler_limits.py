@@ -9,7 +9,7 @@ import pytest
 
 from infra.compiler.libtpu import Limits, Model, open_compiler
 from infra.compiler.processes import Ended, Processes, Server
-from orchestrator.compiling.step import Outcome
+from orchestrator.domain.compiled_step import Outcome
 from orchestrator.errors import UsageError
 
 pytestmark = [

@@ -16,7 +16,7 @@ import platformdirs
 import pytest
 
 from infra.compiler.libtpu import Libtpu, Limits, Model, compiler_for, open_libtpu
-from orchestrator.compiling.step import Outcome, Samples
+from orchestrator.domain.compiled_step import Outcome, Samples
 from trainer.workloads import list_workloads
 
 pytestmark = [

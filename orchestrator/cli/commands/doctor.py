@@ -21,15 +21,15 @@ MAX_USD = Decimal(5)
 
 
 @click.command(short_help="Check account, quotas, rights and budget.")
-@click.option("--accel", "names", type=options.ACCELERATORS, default=(), help="Only these accelerators. Default: all.")
+@options.of_launch("accel", required=False, default=(), help="Only these accelerators. Default: all.")
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
-@click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
+@click.option("--max-usd", type=options.AMOUNT, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="With --live: by default tensorflow.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep all answers, redacted.")
 @options.project_option
 @output.json_option
-def doctor(names: tuple[str, ...], is_live: bool, record: Path | None, as_json: bool, **asked: Any) -> int:
+def doctor(accel: tuple[str, ...], is_live: bool, record: Path | None, as_json: bool, **asked: Any) -> int:
     """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
     Exits with 5 when a check FAILs; a WARN does not prevent a launch. With --live it tries the set-up on a VM
@@ -50,7 +50,7 @@ def doctor(names: tuple[str, ...], is_live: bool, record: Path | None, as_json: 
     if not is_live and any(value is not None and value is not False for value in asked.values()):
         raise click.UsageError("--max-usd, --engine and --yes require --live: without it nothing is rented")
     with output.opened(as_json=as_json) as opened, recorded(opened, record) as project:
-        known = _known(project, names)
+        known = _known(project, accel)
         if is_live:
             limit = MAX_USD if asked["max_usd"] is None else asked["max_usd"]
             return live(project, known, as_json=as_json, **{**asked, "max_usd": limit})

@@ -11,27 +11,41 @@ from orchestrator.cli import options, output
 
 
 @click.command()
-@click.option("--accel", "accelerators", type=options.LIST, default=(), help="Accelerator types, e.g. v3-8,t4.")
-@options.nodes_option
-@click.option("--workload", help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.")
+@options.of_launch("accel", required=False, default=(), help="Accelerator types, e.g. v3-8,t4.")
+@options.of_launch("nodes")
+@options.of_launch(
+    "workload",
+    default=None,
+    show_default=False,
+    help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.",
+)
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="What Keras runs on.  [default: tensorflow]")
-@options.epochs_option
-@options.max_hours_option
-@options.spot_option
-@options.flex_start_option
-@options.zones_option
-@options.data_set_option
-@options.data_gib_option
-@options.images_option
-@options.test_images_option
-@options.from_option
+@options.of_launch("epochs", "max_hours", "spot", "flex_start", "zone")
+@options.of_launch("data", help="Folder of samples, an .npz or a text file, as for `launch`.")
+@click.option(
+    "--data-gib", type=options.AMOUNT, help="Size of the prepared data set.  [default: the latest run's, else 1]"
+)
+@click.option(
+    "--images", type=options.COUNT, help="Training samples: to extrapolate to (--from), or of an epoch (--compile)."
+)
+@click.option("--test-images", type=options.COUNT, help="With --from: test samples. Default: as many as were measured.")
+@click.option(
+    "--from",
+    "sweep",
+    multiple=True,
+    metavar="EXPERIMENT|RUN|FILE",
+    help="A measured sweep over data sizes; repeatable.",
+)
+@click.option("--beyond", is_flag=True, help="With --from: also farther than the sweep supports.")
 @click.option("--compile", "compiles", is_flag=True, help="Ask the TPU compiler: does it fit, how fast at best?")
-@options.batches_to_compile_option
-@options.image_size_option
-@options.sequence_length_option
+@options.of_launch(
+    "batch_size",
+    help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
+)
+@options.of_launch("image_size", "sequence_length")
 @options.project_option
 @output.json_option
-def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
+def estimate(sweep: Sequence[str], beyond: bool, as_json: bool, **asked: Any) -> None:
     """Estimate cost and time before renting.
 
     Shows worst case and expected cost of one run on each accelerator, side by side. Contacts no cloud, creates nothing.
@@ -45,35 +59,37 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
       orchestrate estimate --accel v6e-4 --workload ./my_model.py --data ./arrays.npz --compile
       orchestrate estimate --accel v3-8,v6e-4 --workload resnet50 --batch-size 256,auto --compile
-      orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
+      orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x --beyond
     """
-    asked["provisioning"] = options.take_provisioning(asked)
-    compiles, batches = asked.pop("compiles"), asked.pop("batches")
+    options.check_terms(asked)
+    compiles, batches, data_gib = asked.pop("compiles"), asked.pop("batch_size"), asked["data_gib"]
+    images, test_images = asked["images"], asked["test_images"]
     sizes = {name: size for name in ("image_size", "sequence_length") if (size := asked[name]) is not None}
-    if batches and not compiles:
-        raise click.UsageError("--batch-size needs --compile")
-    if sizes and not compiles and asked["data"] is None:
-        raise click.UsageError("--image-size and --sequence-length need --compile or --data")
-    if asked["data"] is not None and asked["data_gib"] is not None:
-        raise click.UsageError("--data-gib cannot be used with --data, whose size is known")
-    if compiles and (sweep or asked["test_images"]):
-        raise click.UsageError("--compile cannot be used with --from and --test-images")
-    if sweep and (asked["engine"] or asked["nodes"] > 1):
-        raise click.UsageError("--engine and --nodes cannot be used with --from, whose runs have theirs")
-    if not compiles and (sweep or asked["images"] or asked["test_images"]):
-        refused = {name: asked.pop(name) for name in ("data", "data_gib", "image_size", "sequence_length")}
-        if asked["max_hours"] is not None or any(value is not None for value in refused.values()):
-            raise click.UsageError("--max-hours, --data and --data-gib cannot be used with --from")
-        from orchestrator.cli.views.extrapolation import extrapolate_and_show
-
-        with output.opened(as_json=as_json) as project:
-            extrapolate_and_show(project, sweep, options.with_defaults(asked, project.config), as_json=as_json)
-        return
-    if not asked["accelerators"]:
-        raise click.UsageError("Missing option '--accel'.")
+    extrapolates = not compiles and bool(sweep or images or test_images)
+    given = bool(sizes) or any(asked[name] is not None for name in ("max_hours", "data", "data_gib"))
+    by_runs = asked["engine"] or asked["nodes"] > 1
+    conflicts = {
+        "--batch-size needs --compile": batches and not compiles,
+        "--image-size and --sequence-length need --compile or --data": sizes and not compiles and asked["data"] is None,
+        "--data-gib cannot be used with --data, whose size is known": asked["data"] and data_gib is not None,
+        "--compile cannot be used with --from and --test-images": compiles and (sweep or test_images),
+        "--engine and --nodes cannot be used with --from, whose runs have theirs": sweep and by_runs,
+        "--max-hours, --data and --data-gib cannot be used with --from": extrapolates and given,
+        "--beyond needs --from": beyond and not sweep,
+        "Missing option '--accel'.": not extrapolates and not asked["accel"],
+    }
+    for conflict in (words for words, is_so in conflicts.items() if is_so):
+        raise click.UsageError(conflict)
     from orchestrator.cli.views.compiled import Steps
     from orchestrator.cli.views.estimate import estimate_and_show
 
     steps = Steps(asked["engine"] or "tensorflow", batches, sizes) if compiles else None
     with output.opened(as_json=as_json) as project:
-        estimate_and_show(project, options.with_defaults(asked, project.config), steps, as_json=as_json)
+        request = options.read_launch(asked, project.config)
+        if extrapolates:
+            from orchestrator.cli.views.extrapolation import extrapolate_and_show
+
+            what = {"workload": asked["workload"], "images": images, "test_images": test_images}
+            extrapolate_and_show(project, sweep, request, **what, beyond=beyond, as_json=as_json)
+        else:
+            estimate_and_show(project, request, images, data_gib, steps, as_json=as_json)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=completion.runs)
-@click.option("--hours", type=options.DECIMAL, required=True, help="Hours to add, from the present deadline.")
+@click.option("--hours", type=options.AMOUNT, required=True, help="Hours to add, from the present deadline.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.project_option
 @output.json_option

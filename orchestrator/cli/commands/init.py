@@ -15,9 +15,9 @@ from orchestrator.cli import options, output
 @click.command(short_help="Write orchestrate.toml, state the credit.")
 @click.option("--project", callback=options.choose_project, help="The Google Cloud project's id.")
 @click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
-@click.option("--credit", type=options.DECIMAL, help="The whole credit in USD, e.g. 300.")
+@click.option("--credit", type=options.AMOUNT, help="The whole credit in USD, e.g. 300.")
 @click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, e.g. 2027-01-31.")
-@click.option("--spent", type=options.DECIMAL, help="USD of it spent already.")
+@click.option("--spent", type=options.AMOUNT, help="USD of it spent already.")
 @output.json_option
 @click.pass_context
 def init(ctx: click.Context, /, zones: tuple[str, ...], as_json: bool, **told: Any) -> None:

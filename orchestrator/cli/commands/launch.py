@@ -15,15 +15,16 @@ from click.core import ParameterSource
 from orchestrator.cli import options, output
 from orchestrator.cli.experiment_file import ExperimentFile, reductions, take_from_file
 from orchestrator.errors import UsageError
+from orchestrator.planning.options import OPTIONS
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.doctor.preflight import Preflight, QuotasAskedOnce
     from orchestrator.domain.runs import Run
     from orchestrator.errors import OrchestratorError
+    from orchestrator.planning.options import LaunchOptions
     from orchestrator.planning.own_workload import Built
     from orchestrator.planning.plan import Plan
-    from orchestrator.planning.request import LaunchRequest
     from orchestrator.running.services import Services
     from trainer.plugins import OwnWorkload
 
@@ -36,127 +37,7 @@ if TYPE_CHECKING:
     metavar="[FILE.toml]",
     type=click.Path(path_type=Path, dir_okay=False),
 )
-@options.accel_option
-@options.nodes_option
-@options.workload_option
-@click.option(
-    "--engine",
-    "engines",
-    type=options.ENGINES,
-    default=(),
-    help="Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]",
-)
-@click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder is copied to the VM.")
-@click.option("--command", metavar="TEXT", help="How to start it (docs/scripts.md). Default: python SCRIPT.")
-@click.option("--requirements", type=click.Path(path_type=Path), help="What to install for it.")
-@click.option(
-    "--checkpoint-mib",
-    type=options.WholeNumber(1, 2**20),
-    help="Most MiB of its {checkpoint} folder, kept in the bucket. Default: 128.",
-)
-@options.epochs_option
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    type=options.BATCHES,
-    default=(),
-    help="Global batch; N,M for a sweep; auto: each device's best.",
-)
-@click.option("--data-size", "data_sizes", type=options.INTS, default=(), help="Training samples; N,M for a sweep.")
-@click.option(
-    "--repeats", type=options.WholeNumber(1, 20), default=1, show_default=True, help="Runs of each combination."
-)
-@click.option(
-    "--seed",
-    type=options.WholeNumber(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of the first repeat; each further one adds 1.",
-)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(0, 10, min_open=True),
-    help="Not scaled with the batch. Default: the workload's own.",
-)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Folder of samples, an .npz or a text file: docs/data.md; of a script any folder. Default: a sample.",
-)
-@options.image_size_option
-@options.sequence_length_option
-@click.option(
-    "--cache",
-    type=click.Choice(("auto", "device", "memory", "disk", "none")),
-    default="auto",
-    show_default=True,
-    help="Where samples are kept; none: stream from the bucket in every epoch.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(("auto", "float32", "bfloat16", "float16")),
-    default="auto",
-    show_default=True,
-    help="The same on all accelerators; auto: what each computes fastest.",
-)
-@click.option(
-    "--inference-calls",
-    type=options.WholeNumber(0, 10_000),
-    help="Timed at each batch after training, at most; 0: not measured.  [default: 200; 20 on the local cloud]",
-)
-@click.option("--profile", is_flag=True, help="Bring back a TensorBoard trace of a few steps after the last epoch.")
-@click.option(
-    "--target",
-    "target_accuracy",
-    type=click.FloatRange(0, 1, min_open=True),
-    metavar="SHARE",
-    help="Test accuracy to compare time and cost to, e.g. 0.97; stated before the runs, so results count as a verdict.",
-)
-@options.max_hours_option
-@click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, besides the credit.")
-@click.option(
-    "--max-attempts",
-    type=options.WholeNumber(1, 10),
-    default=2,
-    show_default=True,
-    help="VMs per run, if preempted.",
-)
-@click.option(
-    "--checkpoint-every",
-    metavar="N[steps]|none",
-    help="Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
-)
-@options.spot_option
-@options.flex_start_option
-@click.option(
-    "--queue",
-    "queue_hours",
-    type=options.DECIMAL,
-    metavar="HOURS",
-    help="Hours of --max-hours to wait for a TPU once no zone has one; with --flex-start or --reservation at once.",
-)
-@click.option(
-    "--reservation",
-    default="",
-    metavar="NAME",
-    help="Rent what it is for from this reservation alone; another project's: projects/PROJECT/reservations/NAME.",
-)
-@options.zones_option
-@click.option(
-    "--early-stop/--no-early-stop",
-    default=True,
-    show_default=True,
-    help="Stop renting repeats once every pair has a verdict.",
-)
-@click.option(
-    "--parallel",
-    type=options.WholeNumber(1, 1000),
-    default=4,
-    show_default=True,
-    help="Runs side by side, as far as credit and quota allow.",
-)
-@click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
-@click.option("--ignore-checks", is_flag=True, help="Launch even if a check of the account fails: it may be wrong.")
+@options.of_launch(*(name for name in OPTIONS if name != "project"))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -172,6 +53,7 @@ def launch(
     yes: bool,
     dry_run: bool,
     detach: bool,
+    items: bool,
     **typed: Any,
 ) -> int:
     """Rent, train, collect, tear down, compare.
@@ -190,18 +72,16 @@ def launch(
     from orchestrator.cli import run_driver
     from orchestrator.cli.local_cloud import announced, asked_once
     from orchestrator.cli.views.plan import plan_json, show_plan
-    from orchestrator.planning.request import LaunchRequest
 
     if typed["script"] and ctx.get_parameter_source("workload") is ParameterSource.DEFAULT:
         typed["workload"] = ""  # the default is no workload that was asked for beside the script
-    typed["provisioning"] = options.take_provisioning(typed)
-    ignored, items = typed.pop("ignore_checks"), typed.pop("items")
+    options.check_terms(typed)
     with output.opened(as_json=as_json) as project, announced(project, as_json=as_json):
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
-        request = LaunchRequest(**options.with_defaults(typed, project.config))
+        request = options.read_launch(typed, project.config)
         plan = _plan(project, request, quotas := asked_once(project), asks=not (yes or dry_run), as_json=as_json)
-        checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
+        checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=request.ignore_checks)
         if not as_json:
             show_plan(plan, checked, items=items)
         if (refusal := checked.refusal) is not None:
@@ -226,16 +106,15 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
+def _plan(project: Project, request: LaunchOptions, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import CloudAvailability, SystemClock, connect_account, vm_packages
     from orchestrator.cli.price_refresh import renew_prices
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.doctor.preflight import learn_billing_account
-    from orchestrator.domain.runs import Engine
-    from orchestrator.planning.known_flops import KnownFlops
+    from orchestrator.planning.known_models import KnownModels
     from orchestrator.planning.launch import make_plan, prepare_launch
-    from orchestrator.planning.model_check import check_own
+    from orchestrator.planning.own_workload import check_own
 
     share_heap()  # before the first thread
     now = SystemClock().now()
@@ -248,8 +127,7 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
         def build(own: OwnWorkload, data_dir: Path | None) -> Built:
             if asks:
                 check_can_ask(as_json=as_json)
-            engines = request.engines or (Engine.TENSORFLOW,)
-            return check_own({engine: vm_packages(engine) for engine in engines}, line.update, own, data_dir)
+            return check_own({engine: vm_packages(engine) for engine in request.engines}, line.update, own, data_dir)
 
         def progress(done: int, total: int) -> None:
             line.update(f"preparing the data set: {done:,} of {total:,}")
@@ -257,7 +135,7 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
         inputs = prepare_launch(
             request, ledger=ledger, prices=prices, home=project.home, now=now, build=build, progress=progress
         )
-        availability, known = CloudAvailability(project, quotas), KnownFlops(project.state, project.kept_steps)
+        availability, known = CloudAvailability(project, quotas), KnownModels(project.state, project.kept_steps)
         return make_plan(
             inputs, ledger=ledger, prices=prices, now=now, argv=sys.argv[1:], availability=availability, known=known
         )

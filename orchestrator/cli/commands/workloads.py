@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.own_model import check, new
+from orchestrator.cli import options, output
+
+TEMPLATE = Path(__file__).parents[2] / "examples" / "my_model.py"
 
 
 @click.group(invoke_without_command=True, short_help="List what can be trained; check your own model.")
@@ -37,5 +41,65 @@ def workloads(ctx: click.Context, wide: bool, as_json: bool) -> None:
         (show_workloads_wide if wide else show_workloads)(found)
 
 
-workloads.add_command(new)
-workloads.add_command(check)
+@workloads.command(short_help="Write a commented file to start from.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@output.json_option
+def new(file: Path, as_json: bool) -> None:
+    """Write a Keras model that trains at once, with every setting and its default.
+
+    \b
+    Example:
+      orchestrate workloads new my_model.py
+    """
+    from orchestrator.errors import UsageError
+
+    if file.suffix != ".py":
+        raise UsageError(f"{file}: is not a .py file", "for example my_model.py")
+    try:
+        with file.open("x", encoding="utf-8") as target:
+            target.write(TEMPLATE.read_text("utf-8"))
+    except FileExistsError as cause:
+        raise UsageError(f"{file} is there already", "give another name, or edit it") from cause
+    except OSError as cause:
+        raise UsageError(f"{file} cannot be written: {cause.strerror}", "give a folder that takes files") from cause
+    if as_json:
+        output.print_json({"file": str(file)})
+    else:
+        output.print_text(str(file))
+        output.say(f"next: `orchestrate workloads check {file}`")
+
+
+@workloads.command(short_help="Train 20 steps of your model on this CPU.")
+@click.argument("file")
+@click.option("--data", type=options.FILE, help="Folder of samples. Default: the packaged sample.")
+@click.option("--engine", type=click.Choice(("tensorflow", "jax")), default="tensorflow", show_default=True)
+@output.json_option
+def check(file: str, data: Path | None, engine: str, as_json: bool) -> None:
+    """Build your model, train 20 steps of it here and compile it as for a TPU; says what would fail or be missing.
+
+    \b
+    Examples:
+      orchestrate workloads check my_model.py
+      orchestrate workloads check my_model.py --data ./photos
+    """
+    from orchestrator.bootstrap import vm_packages
+    from orchestrator.cli.views.workloads import checked_json, show_checked
+    from orchestrator.config import state_home
+    from orchestrator.planning.dataset import check_given
+    from orchestrator.planning.known_models import keep_checked
+    from orchestrator.planning.own_workload import check_packages, read_own, run_check
+
+    own = read_own(file)
+    check_packages(own, vm_packages(engine))
+    if not own.opens_data:
+        check_given(data, own.workload)
+    with output.stderr().status("training 20 steps"):
+        found = run_check("train", file, data, engine)
+    try:
+        keep_checked(state_home(os.environ), found)
+    except OSError as cause:
+        output.say(f"not kept for the plan of a launch: {cause}")
+    if as_json:
+        output.print_json(checked_json(found))
+    else:
+        show_checked(found)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import output
 
 if TYPE_CHECKING:
-    from orchestrator.compiling.kept import KeptSteps
     from orchestrator.domain.runs import Run
     from orchestrator.ledger.ledger import Ledger
+    from orchestrator.predict.kept_steps import KeptSteps
     from orchestrator.report.schema import Report
 
 

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 from orchestrator.cli.output import one_line
 from orchestrator.cli.views.text import plain_table
-from orchestrator.compiling.compile import COMPILED_NOT_RUN, Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import Outcome, Program, Samples
+from orchestrator.domain.compiled_step import Outcome, Program, Samples
 from orchestrator.domain.money import Rate, usd
+from orchestrator.predict.compile import Compiled, compile_all, wanted_steps
+from orchestrator.predict.compiled import COMPILED_NOT_RUN
+from orchestrator.predict.figure import MILLION, usd_at
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.compiling.bounds import StepBound
     from orchestrator.domain.quote import Quote
     from orchestrator.planning.estimate import EstimatedData
+    from orchestrator.predict.compiled import StepBound
 
 _WORDS = 320  # of the compiler, in a sentence; --json has all of them
 _HEADS = (
@@ -27,7 +29,6 @@ _HEADS = (
     "samples/s at most",
 )  # fmt: skip
 _LEAST_COLUMNS = 5
-_MILLION = 10**6
 
 
 @dataclass(frozen=True)
@@ -120,18 +121,19 @@ def _one_json(one: Priced, samples: int | None) -> dict[str, Any]:
 
 
 def _bound_json(bound: StepBound, rate: Rate, samples: int | None) -> dict[str, Any]:
+    epoch = bound.epoch_usd(rate, samples) if samples else None
     return {
-        "step_s_at_least": bound.least_s,
+        "step_s_at_least": bound.step_s.low,
         "compute_s": bound.compute_s,
         "memory_s": bound.memory_s,
         "accessed_s": bound.accessed_s,
         "flops_per_byte": bound.flops_per_byte,
         "binds": bound.binds,
         "peak_share_at_most": bound.peak_share,
-        "samples_per_s_at_most": bound.samples_per_s,
-        "usd_per_million_samples_at_least": bound.least_usd(rate, _MILLION),
+        "samples_per_s_at_most": 1 / bound.sample_s.low,
+        "usd_per_million_samples_at_least": usd_at(rate, MILLION * bound.sample_s.low),
         "epoch_samples": samples,
-        "epoch_usd_at_least": samples and bound.epoch_least_usd(rate, samples),
+        "epoch_usd_at_least": epoch and epoch.low,
     }
 
 
@@ -162,8 +164,8 @@ def _cells(compiled: Compiled) -> tuple[str, ...]:
         _gib(used),
         _gib(compiled.item.replica_memory_bytes),
         *map(_gib, parts),
-        f"{bound.least_s * 1e3:.3g} ms" if bound else "-",
-        f"{bound.samples_per_s:,.0f}" if bound else "-",
+        f"{bound.step_s.low * 1e3:.3g} ms" if bound else "-",
+        f"{1 / bound.sample_s.low:,.0f}" if bound else "-",
     )
 
 
@@ -175,7 +177,8 @@ def sentences(one: Priced, samples: int | None) -> Iterator[str]:
     """What is said of one of them below the table."""
     compiled, step, bound = one.compiled, one.compiled.step, one.compiled.bound
     if bound:
-        yield f"at least {bound.least_s * 1e3:.3g} ms a step and {_cost(bound, one.rate, samples)}; {_roofline(bound)}"
+        least = f"{bound.step_s.low * 1e3:.3g} ms a step"
+        yield f"at least {least} and {_cost(bound, one.rate, samples)}; {_roofline(bound)}"
         yield from _exchanged(step.program)
     elif step.outcome is Outcome.OUT_OF_MEMORY:
         others = f"; by its size it fits into {', '.join(compiled.would_fit)}" if compiled.would_fit else ""
@@ -196,13 +199,13 @@ def sentences(one: Priced, samples: int | None) -> Iterator[str]:
 
 
 def _cost(bound: StepBound, rate: Rate, samples: int | None) -> str:
-    cost = f"{usd(bound.least_usd(rate, _MILLION))} a million samples"
+    cost = f"{usd(usd_at(rate, MILLION * bound.sample_s.low))} a million samples"
     if not samples:
         return cost
-    epoch = bound.epoch_least_usd(rate, samples)
+    epoch = bound.epoch_usd(rate, samples)
     if epoch is None:
         return f"{cost}; the batch is larger than an epoch of {samples:,}, which trains nothing"
-    return f"{cost}, {usd(epoch)} an epoch of {samples:,}"
+    return f"{cost}, {usd(epoch.low)} an epoch of {samples:,}"
 
 
 def _roofline(bound: StepBound) -> str:

@@ -12,8 +12,8 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table, span
 from orchestrator.domain.money import usd
 from orchestrator.domain.prices import upper_bound_note
-from orchestrator.domain.runs import Engine
-from orchestrator.planning.estimate import NO_RUN, EstimateRequest, find_data, make_estimates
+from orchestrator.planning.estimate import NO_RUN, find_data, make_estimates
+from orchestrator.predict.figure import MILLION, usd_at
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from orchestrator.domain.money import Rate
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.estimate import Estimate, EstimatedData
-    from orchestrator.planning.model_bounds import ModelBounds
+    from orchestrator.planning.options import LaunchOptions
+    from orchestrator.predict.formula import ModelBounds
 
 _LEAST_COLUMNS = 5  # what a narrow terminal loses after these is in the sentences below the table
 ITEMS_GIVE_WAY = ("source", "price")
@@ -70,20 +71,22 @@ def lines_table(title: str, worst: Sequence[tuple[str, Sequence[CostLine]]]) -> 
     return table
 
 
-def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | None, *, as_json: bool) -> None:
-    """One run on each accelerator; with `steps` also what the TPU compiler says of them."""
+def estimate_and_show(
+    project: Project,
+    request: LaunchOptions,
+    samples: int | None,
+    data_gib: Decimal | None,
+    steps: Steps | None,
+    *,
+    as_json: bool,
+) -> None:
+    """One run on each accelerator; with `steps` also what the TPU compiler says of them, by so many `samples`."""
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_for, money_view
 
     now = SystemClock().now()
-    samples: int | None = asked["images"]
-    request = EstimateRequest(
-        **{name: value for name, value in asked.items() if name not in ("images", "test_images", "workload", "engine")},
-        workload=asked["workload"] or "mnist-cnn",
-        engine=Engine(asked["engine"] or Engine.TENSORFLOW),
-    )
     with output.stderr().status("preparing the data set") if request.data else nullcontext():
-        data = find_data(request, project.ledger, project.home)
+        data = find_data(request, data_gib, project.ledger, project.home)
     if samples is None and data.manifest is not None:
         samples = data.manifest.splits.train.samples
     credit = credit_for(request.chosen, project.ledger, now=now)
@@ -105,12 +108,12 @@ def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | No
 
 
 def estimate_json(
-    request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView
+    request: LaunchOptions, data: EstimatedData, found: Sequence[Estimate], money: MoneyView
 ) -> dict[str, Any]:
     """Shares are of 1; `expected` null: nothing was measured."""
     return {
         "workload": request.workload,
-        "engine": request.engine,
+        "engine": request.engines[0],
         "epochs": found[0].quote.spec.epochs,
         "max_hours": request.max_hours,
         "provisioning": request.provisioning.value,
@@ -136,7 +139,13 @@ def _estimate_json(one: Estimate) -> dict[str, Any]:
         "of_free": one.of_free,
         "fits": one.fits,
         "hours_left": one.hours_left,
-        "expected": expected and vars(expected),
+        "expected": expected
+        and {
+            "hours": expected.hours,
+            "usd": expected.usd.best,
+            "basis": expected.life_s.source,
+            "least_hours": Decimal(expected.least_s) / 3600,
+        },
         "model": one.bounds and _bounds_json(one.bounds, quote.rate),
         "items": lines_json(quote.lines),
     }
@@ -147,8 +156,8 @@ def _bounds_json(bounds: ModelBounds, rate: Rate) -> dict[str, Any]:
     return {
         "parameters": bounds.parameters,
         "flops_per_sample": bounds.flops_per_sample,
-        "samples_per_s_at_peak": bounds.samples_per_s,
-        "usd_per_million_samples_at_peak": bounds.usd_per_million(rate),
+        "samples_per_s_at_peak": bounds.sample_s and 1 / bounds.sample_s.low,
+        "usd_per_million_samples_at_peak": bounds.sample_s and usd_at(rate, MILLION * bounds.sample_s.low),
         "state_bytes": bounds.state_bytes,
         "replica_memory_bytes": bounds.memory_bytes,
         "fits": bounds.fits,
@@ -158,7 +167,7 @@ def _bounds_json(bounds: ModelBounds, rate: Rate) -> dict[str, Any]:
 _HEADS = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
 
 
-def show_estimates(request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView) -> None:
+def show_estimates(request: LaunchOptions, data: EstimatedData, found: Sequence[Estimate], money: MoneyView) -> None:
     """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
     output.print_text(f"one run of {request.workload}, {found[0].quote.spec.epochs} epochs")
     rows = [_HEADS, *map(_cells, found)]
@@ -194,7 +203,7 @@ def _cells(one: Estimate) -> tuple[str, ...]:
         _share(one.of_credit),
         _share(one.of_free),
         "-" if one.hours_left is None else _hours(one.hours_left),
-        usd(expected.usd) if expected else "unknown",
+        usd(expected.usd.best) if expected else "unknown",
         f"{expected.hours:.2f}" if expected else "unknown",
     )
 
@@ -207,8 +216,8 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
     if not one.fits:
         parts.append(f"does NOT fit into the {usd(money.free_usd)} that is free")
     if one.expected:
-        lasts = span(float(one.expected.hours) * 3600)
-        parts.append(f"expected {usd(one.expected.usd)} in {lasts}, from {one.expected.basis}")
+        life_s = one.expected.life_s
+        parts.append(f"expected {usd(one.expected.usd.best)} in {span(life_s.best)}, from {life_s.source}")
     else:
         parts.append(f"expected: {NO_RUN}")
     return "; ".join(parts)
@@ -216,10 +225,10 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
 
 def _bounds_sentence(item: Accelerator, bounds: ModelBounds, rate: Rate) -> str:
     """`t4: at its peak 2,837 samples/s, $0.04 a million samples; weights and optimizer take 0.2 of 16 GiB`."""
-    usd_per_million = bounds.usd_per_million(rate)
     parts = []
-    if usd_per_million is not None:
-        parts.append(f"at its peak {bounds.samples_per_s:,.0f} samples/s, {usd(usd_per_million)} a million samples")
+    if bounds.sample_s is not None:
+        cost = usd(usd_at(rate, MILLION * bounds.sample_s.low))
+        parts.append(f"at its peak {1 / bounds.sample_s.low:,.0f} samples/s, {cost} a million samples")
         if item.nodes > 1:
             parts.append(f"the {item.nodes} VMs exchange gradients over the network, which is not counted in that")
     state = f"weights and optimizer take {bounds.state_bytes / 2**30:.1f}"

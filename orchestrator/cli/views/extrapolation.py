@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -10,197 +11,239 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table
-from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
+from orchestrator.domain.accelerators import known_accelerator
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import usd
-from orchestrator.domain.scaling import CONFIDENCE
-from orchestrator.planning.request import MAX_HOURS_LIMIT
+from orchestrator.domain.published import claim_about
+from orchestrator.errors import UsageError
+from orchestrator.planning.request import MAX_HOURS_LIMIT, check_flex_start
+from orchestrator.predict.extrapolate import SAID_FROM, Answer, Job, Measurements, Terms, extrapolate
+from orchestrator.predict.line import CONFIDENCE
+from orchestrator.predict.published import published
+from orchestrator.predict.storage import size_text
 from orchestrator.report.schema import SIMULATED
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.domain.published import Claim
     from orchestrator.money.guard import MoneyView
-    from orchestrator.planning.extrapolate import Answer, Extrapolation
+    from orchestrator.planning.options import LaunchOptions
 
 
-def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str, Any], *, as_json: bool) -> None:
-    """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other."""
+@dataclass(frozen=True)
+class Extrapolation:
+    """What was measured and asked for, the answers, and the accelerators that are refused."""
+
+    found: Measurements
+    job: Job
+    answers: Sequence[Answer]
+    refused: Sequence[tuple[str, UsageError]]
+
+    @property
+    def claim(self) -> Claim | None:
+        return claim_about(self.found.workload)
+
+
+def extrapolate_and_show(
+    project: Project,
+    sweep: Sequence[str],
+    options: LaunchOptions,
+    *,
+    workload: str | None,
+    images: int | None,
+    test_images: int | None,
+    beyond: bool,
+    as_json: bool,
+) -> None:
+    """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other, and UsageError."""
     if not sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not asked["images"]:
+    if not images:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
-    del asked["max_hours"], asked["engine"], asked["nodes"]
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
-    from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate
     from orchestrator.report.sources import sources_named
+    from orchestrator.report.sweep import measurements
 
     now, ledger = SystemClock().now(), project.ledger
     money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
-    sources = sources_named(sweep, ledger)
-    found = extrapolate(ExtrapolationRequest(**asked), sources, ledger, project.prices(now), money)
+    found = measurements(sources_named(sweep, ledger), options.accel, ledger)
+    if workload not in (None, found.workload):
+        raise UsageError(
+            f"--workload: {workload} is asked for, but --from has runs of {found.workload}",
+            "leave --workload out: the runs say it",
+        )
+    terms = Terms(options.provisioning, options.zone)
+    for item in (known_accelerator(sweep.accelerator) for sweep in found.sweeps):
+        if item is not None:
+            check_flex_start(item, terms.provisioning)
+    job = Job(images, test_images or found.test_samples, options.epochs or found.epochs)
+    view = Extrapolation(found, job, *extrapolate(found, job, terms, project.prices(now), beyond=beyond))
     if as_json:
-        output.print_json(extrapolation_json(found, money))
+        output.print_json(extrapolation_json(view, money))
         return
-    for line in text(found, money):
+    for line in text(view, money):
         output.print_text(line)
 
 
-def extrapolation_json(found: Extrapolation, money: MoneyView) -> dict[str, Any]:
+def extrapolation_json(view: Extrapolation, money: MoneyView) -> dict[str, Any]:
     """Seconds, bytes, USD; intervals are [low, high]; shares are of 1."""
+    claim = view.claim
     return {
-        "workload": found.workload,
-        "images": found.job.images,
-        "test_images": found.job.test_images,
-        "epochs": found.job.epochs,
+        "workload": view.found.workload,
+        **vars(view.job),
         "confidence": CONFIDENCE,
-        "simulated": found.simulated,
+        "simulated": view.found.simulated,
         "credit_usd": money.credit_usd,
         "free_usd": money.free_usd,
-        "answers": [_answer_json(answer) for answer in found.answers],
+        "answers": [_answer_json(answer, money) for answer in view.answers],
         "refused": [
-            {"accelerator": each.accelerator, "reason": each.reason, "next": each.hint} for each in found.refused
+            {"accelerator": accelerator, "reason": cause.sentence, "next": cause.hint}
+            for accelerator, cause in view.refused
         ],
-        "published_claim": found.claim
-        and {"claimed": found.claim.claimed, "quotient_h": found.claim.quotient, "faults": list(found.claim.faults)},
-        "notes": list(found.notes),
+        "published_claim": claim
+        and {"claimed": claim.claimed, "quotient_h": claim.quotient, "faults": list(claim.faults)},
+        "notes": list(view.found.notes),
     }
 
 
-def _answer_json(answer: Answer) -> dict[str, Any]:
-    line = answer.line
-    shown = {
-        **vars(answer),
-        "epoch_fixed_s": line.fixed_s,
-        "sample_s": line.sample_s,
+def _answer_json(answer: Answer, money: MoneyView) -> dict[str, Any]:
+    sweep, line = answer.sweep, answer.line
+    return {
+        "accelerator": sweep.accelerator,
+        "runs": len(sweep.points),
+        "sizes": sweep.sizes,
+        "global_batch": sweep.global_batch,
+        "seconds": answer.time_s.best,
+        "interval_s": (answer.time_s.low, answer.time_s.top),
+        "law_interval_s": answer.law_interval_s,
+        "at_least": answer.at_least,
+        "factor": answer.factor,
+        "epoch_fixed_s": line.fit.fixed,
+        "sample_s": line.fit.slope,
         "sample_interval_s": line.sample_interval_s,
         "noise": line.noise,
-        "unseen_bend": line.unseen_bend,
-        "binds": answer.binds,
-        "slowest": answer.slowest,
-        "peak_s": answer.roofline.peak_s,
-        "bandwidth_s": answer.roofline.bandwidth_s,
-        "step_s": answer.roofline.step_s,
-        "utilisation": answer.roofline.utilisation,
-        "lever": answer.lever or None,
+        "unseen_bend": answer.bend,
+        "binds": _binds(answer),
+        "slowest": _slowest(answer),
+        "bounds": [{"name": name, "seconds": part.low, "basis": part.source} for name, part in answer.parts.items()],
         "lacks": answer.lacks or None,
-        "bounds": [vars(each) for each in answer.bounds],
-        "places": [{**vars(each), "fits": each.fits} for each in answer.places],
-        "cost": answer.cost and vars(answer.cost),
+        "stored_bytes": answer.stored_bytes,
+        "cost": _cost_json(answer, money),
     }
-    del shown["line"], shown["roofline"]
-    return shown
 
 
-def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
+def _cost_json(answer: Answer, money: MoneyView) -> dict[str, Any] | None:
+    if answer.quote is None or answer.usd is None:
+        return None
+    return {
+        "zone": answer.quote.zone,
+        "usd_per_hour": answer.quote.rate.usd_per_hour,
+        "usd": answer.usd.best,
+        "interval_usd": (answer.usd.low, answer.usd.top),
+        "storage_usd": answer.storage_usd,
+        "of_credit": answer.usd.best / money.credit_usd if money.credit_usd else None,
+        "fits": _fits(answer.usd.top, money),
+        "usd_is_upper_bound": answer.quote.rate.is_upper_bound,
+    }
+
+
+def _fits(amount: Decimal, money: MoneyView) -> bool:
+    return amount <= max(money.free_usd, Decimal(0))
+
+
+def _slowest(answer: Answer) -> str:
+    return max(answer.parts, key=lambda name: answer.parts[name].low)
+
+
+def _binds(answer: Answer) -> str:
+    return "memory" if answer.lacks else _slowest(answer)
+
+
+def text(view: Extrapolation, money: MoneyView) -> Iterator[str]:
     """The lines that people read."""
-    job = found.job
-    mark = f" ({SIMULATED})" if found.simulated else ""
+    job, simulated = view.job, view.found.simulated
+    far = max(answer.factor for answer in view.answers)
     yield (
-        f"one run of {found.workload} on {job.images:,} training and {job.test_images:,} test samples, "
-        f"{job.epochs} epochs{mark}"
+        f"one run of {view.found.workload} on {job.images:,} training and {job.test_images:,} test samples, "
+        f"{job.epochs} epochs{f', {_times(far)} the largest size that was measured' if far > SAID_FROM else ''}"
+        f"{f' ({SIMULATED})' if simulated else ''}"
     )
-    yield from plain_table([_HEADS, *map(_cells, found.answers)], left=(0, len(_HEADS) - 1))
-    for answer in found.answers:
+    cells = [_cells(answer, money) for answer in view.answers]
+    yield from plain_table([_HEADS, *cells], left=(0, len(_HEADS) - 1))
+    for answer in view.answers:
         yield from _sentences(answer, money)
-    for each in found.refused:
-        yield f"{each.accelerator}: refused: {each.reason}"
-        yield f"  next: {each.hint}"
-    for note in found.notes:
+    for accelerator, cause in view.refused:
+        yield f"{accelerator}: refused: {cause.sentence}"
+        yield f"  next: {cause.hint}"
+    for note in view.found.notes:
         yield f"note: {note}"
-    if found.claim:
-        yield from _claim(found.claim, found.answers)
+    if view.claim:
+        yield from _claim(view.claim, view.answers)
     yield (
-        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line continues as measured; nothing beyond "
-        "the largest size was measured"
+        f"interval: {CONFIDENCE:.0%}, for the time of one run, if it goes on as a line, or as a law n^p that fits the "
+        "runs as well; nothing beyond the largest size was measured"
     )
-    stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
+    stored, line = max(answer.stored_bytes for answer in view.answers), published("upload_bits_per_s")
     yield (
         f"not included: uploading {size_text(stored)}; assumed to be in the bucket already; on a line of 1 Gbit/s "
-        f"uploading takes {_duration(stored / UPLOAD_BYTES_PER_S)}"
+        f"uploading takes {_duration(8 * stored / line.top)}"
     )
-    if found.simulated:
+    if simulated:
         yield "simulated: measured on the local cloud, whose devices are CPUs; speeds, times and costs mean nothing"
 
 
 _HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "limited by")
 
 
-def _cells(answer: Answer) -> tuple[str, ...]:
-    cost = answer.cost
-    more = " or more" if answer.at_least else ""
-    money = ("unknown", "-", "-")
+def _cells(answer: Answer, money: MoneyView) -> tuple[str, ...]:
+    more, time_s, cost = " or more" if answer.at_least else "", answer.time_s, answer.usd
+    amounts = ("unknown", "-", "-")
     if cost:
-        share = "-" if cost.of_credit is None else f"{cost.of_credit:,.{0 if cost.of_credit > 1 else 1}%}"
-        money = (_dollars(cost.usd), " to ".join(map(_dollars, cost.interval_usd)) + more, share)
+        share = cost.best / money.credit_usd if money.credit_usd else None
+        part = "-" if share is None else f"{share:,.{0 if share > 1 else 1}%}"
+        amounts = (_dollars(cost.best), f"{_dollars(cost.low)} to {_dollars(cost.top)}{more}", part)
     return (
-        answer.accelerator,
-        str(answer.runs),
-        _hours(answer.seconds),
-        " to ".join(_hours(each) for each in answer.interval_s) + more,
-        *money,
-        answer.binds,
+        answer.sweep.accelerator,
+        str(len(answer.sweep.points)),
+        _hours(time_s.best),
+        f"{_hours(time_s.low)} to {_hours(time_s.top)}{more}",
+        *amounts,
+        _binds(answer),
     )
 
 
 def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
-    line = answer.line
+    sweep, line = answer.sweep, answer.line
     low_high = " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
     yield (
-        f"{answer.accelerator}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, "
-        f"to {_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
-        f"{line.noise:.1%}, and the data cannot rule out a deviation of up to {line.unseen_bend:.1%} at the largest"
+        f"{sweep.accelerator}: from {len(sweep.points)} runs of {len(sweep.sizes)} sizes up to {line.largest:,} "
+        f"samples, to {_times(answer.factor)} as many: {line.fit.slope * 1e6:.3g} µs a sample ({low_high}); runs "
+        f"differ by {line.noise:.1%}; by a law n^p that fits them as well the training is up to {answer.bend:.1%} off, "
+        "which the interval includes"
     )
-    yield from (f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}" for bound in answer.bounds)
-    yield from _limits(answer)
+    yield from (f"  {name}: {_duration(part.low)}: {part.source}" for name, part in answer.parts.items())
+    if answer.lacks:
+        yield f"  memory: it cannot run as it is: {answer.lacks}"
     yield from (f"  or more: {reason}" for reason in answer.at_least)
     yield from _money(answer, money)
 
 
-def _limits(answer: Answer) -> Iterator[str]:
-    """What the device and the memories allow, and which of the limits binds."""
-    limits = answer.roofline
-    if limits.peak_s is not None:
-        yield (
-            f"  at the device's peak FLOP/s the training alone would take {_duration(limits.peak_s)}: "
-            f"utilisation {_share(limits.utilisation or 0.0)}"
-        )
-    elif limits.floor_s:
-        yield (
-            f"  at the peak FLOP/s of the device's fastest precision the training alone would take "
-            f"{_duration(limits.floor_s)}; of the runs' precision it is not known, so neither is the utilisation"
-        )
-    if limits.bandwidth_s is not None:
-        yield (
-            f"  at its memory's bandwidth {_duration(limits.bandwidth_s)}, for each step's weights, gradients and "
-            "optimizer state, whatever the batch; less where caches hold them"
-        )
-    too_small = [f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in answer.places if not each.fits]
-    if too_small:
-        needed = size_text(answer.places[-1].needed_bytes)
-        yield f"  memory: {needed} of samples; too small: {', '.join(too_small)}"
-    memory = f"memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would be the limit"
-    yield f"  limited by: {memory if answer.lacks else answer.slowest}"
-    if answer.lever:
-        yield f"  what would help: {answer.lever}"
-
-
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
-    cost = answer.cost
-    if cost is None:
-        unknown = f"unknown: the catalog has no price of {answer.accelerator}"
-        yield f"  cost: {unknown if answer.is_rented else '$0.00 (not rented)'}"
+    if answer.quote is None or answer.usd is None:
+        accelerator = answer.sweep.accelerator
+        unknown = f"unknown: the catalog has no price of {accelerator}"
+        yield f"  cost: {'$0.00 (not rented)' if is_host(accelerator) else unknown}"
         return
-    stored = size_text(answer.places[-1].needed_bytes)
+    rate, stored = answer.quote.rate, size_text(answer.stored_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""
-    fit = f"fits{more} into" if cost.fits else "does NOT fit into"
-    at_most = "at most " if cost.usd_is_upper_bound else ""
+    fit = f"fits{more} into" if _fits(answer.usd.top, money) else "does NOT fit into"
     yield (
-        f"  cost: {at_most}{_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
-        f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "
-        f"{usd(money.free_usd)} of {usd(money.credit_usd)} is free"
+        f"  cost: {'at most ' if rate.is_upper_bound else ''}{_dollars(answer.usd.best)} at {usd(rate.usd_per_hour)}/h "
+        f"in {answer.quote.zone}, of which {_dollars(answer.storage_usd)} for keeping {stored} in the bucket; {fit} "
+        f"your credit: {usd(money.free_usd)} of {usd(money.credit_usd)} is free"
     )
-    if answer.interval_s[1] > float(MAX_HOURS_LIMIT) * 3600:
+    if answer.time_s.top > float(MAX_HOURS_LIMIT) * 3600:
         yield f"  longer than the {MAX_HOURS_LIMIT} h for which a VM is rented here: several runs with checkpoints"
 
 
@@ -208,12 +251,8 @@ def _claim(claim: Claim, answers: Sequence[Answer]) -> Iterator[str]:
     yield f'published, by hand, for {claim.images:,} images and {claim.epochs} epochs: "{claim.claimed}". Wrong:'
     for number, fault in enumerate(claim.faults, start=1):
         yield f"  {number}. {fault}"
-    ours = "; ".join(f"{each.accelerator} {_duration(each.seconds)}" for each in answers)
+    ours = "; ".join(f"{each.sweep.accelerator} {_duration(each.time_s.best)}" for each in answers)
     yield f"  here, for what was asked above: {ours}"
-
-
-def _share(part: float) -> str:
-    return f"{part:.0%}" if part >= 0.1 else f"{part * 100:.1g} %"
 
 
 def _dollars(amount: Decimal) -> str:

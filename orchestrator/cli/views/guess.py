@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.views.text import span
 from orchestrator.domain.money import usd
-from orchestrator.planning.guess import NOTHING_MEASURED
+from orchestrator.predict.published import NOTHING_MEASURED
 from trainer.data.manifest import DatasetManifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.domain.runs import RunSpec
-    from orchestrator.planning.guess import Guess
     from orchestrator.planning.plan import Plan
+    from orchestrator.predict.figure import Figure, RunPrediction
 
 
-def guess_json(guess: Guess) -> dict[str, Any]:
-    """Of one run, each from low to high; `hours`: of the VM's life."""
+def guess_json(guess: RunPrediction) -> dict[str, Any]:
+    """One run, each figure from low to high; `hours`: of the VM's life."""
     return {
         "note": NOTHING_MEASURED,
-        "usd": (guess.low_usd, guess.high_usd),
-        "hours": (guess.life.low_s / 3600, guess.life.high_s / 3600),
-        "training_s": (guess.training.low_s, guess.training.high_s),
-        "flops_per_sample": guess.flops.per_sample,
-        "flops_from": guess.flops.counted_by,
+        "usd": (guess.usd.low, guess.usd.top),
+        "hours": (guess.life_s.low / 3600, guess.life_s.top / 3600),
+        "training_s": guess.training_s and (guess.training_s.low, guess.training_s.top),
+        "flops_per_sample": guess.flops and guess.flops.per_sample,
+        "flops_from": guess.flops and guess.flops.counted_by,
     }
 
 
 def guess_sentences(plan: Plan) -> Iterator[str]:
     """A sentence for each accelerator on which nothing was measured, one for all runs, and what is not known."""
-    guesses: dict[str, list[Guess]] = {}
+    guesses: dict[str, list[RunPrediction]] = {}
     several: list[str] = []
     unknown: dict[str, str] = {}
     for one in plan.planned:
@@ -44,10 +44,10 @@ def guess_sentences(plan: Plan) -> Iterator[str]:
             unknown[name] = _why(plan, one.run.spec)
     limit = plan.runs[0].spec.max_hours
     for name, found in guesses.items():
-        sooner = max(each.life.high_s for each in found) > limit * 3600
+        sooner = max(each.life_s.top for each in found) > limit * 3600
         yield _sentence(name, found) + (f"; --max-hours {limit:f} may end it sooner" if sooner else "")
     if guesses:
-        counted = ", ".join(dict.fromkeys(each.flops.counted_by for found in guesses.values() for each in found))
+        counted = ", ".join(dict.fromkeys(each.life_s.source for found in guesses.values() for each in found))
         yield f"{_together(plan)}from FLOPs ({counted}), peaks and what others published: docs/estimating.md"
     if several:
         yield f"not in the guess for {', '.join(dict.fromkeys(several))}: exchanging gradients over the network"
@@ -67,16 +67,17 @@ def _together(plan: Plan) -> str:
     return f"that guess: {'; '.join(parts)}; "
 
 
-def _sentence(name: str, found: Sequence[Guess]) -> str:
+def _sentence(name: str, found: Sequence[RunPrediction]) -> str:
     """`guess, nothing measured: t4 $0.05 to $0.11 a run, 75 s to 11 min, of which training takes up to 11 s`."""
-    life = _spans(min(each.life.low_s for each in found), max(each.life.high_s for each in found))
-    training = _spans(min(each.training.low_s for each in found), max(each.training.high_s for each in found))
-    low_usd, high_usd = min(each.low_usd for each in found), max(each.high_usd for each in found)
+    life = _spans([each.life_s for each in found])
+    training = _spans([each.training_s for each in found if each.training_s])
+    low_usd, high_usd = min(each.usd.low for each in found), max(each.usd.top for each in found)
     cost = f"{usd(low_usd)} to {usd(high_usd)} a run, " if high_usd else ""
     return f"{NOTHING_MEASURED}: {name} {cost}{life}, of which training takes {training}"
 
 
-def _spans(low_s: float, high_s: float) -> str:
+def _spans(seconds: Sequence[Figure[float]]) -> str:
+    low_s, high_s = min(each.low for each in seconds), max(each.top for each in seconds)
     return f"{span(low_s)} to {span(high_s)}" if low_s >= 1 else f"up to {span(high_s)}"
 
 

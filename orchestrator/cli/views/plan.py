@@ -44,7 +44,7 @@ def plan_json(plan: Plan, checked: Preflight) -> dict[str, Any]:
         "held_usd": plan.reserved_at_once_usd,
         "run_by_run": plan.run_by_run,
         "parallel": plan.parallel,
-        "expected_usd": whole and whole.usd,
+        "expected_usd": whole and whole.usd.best,
         "expected_hours": whole and whole.hours,
         "guessed_usd": plan.all_guessed_usd,
         "credit_usd": plan.credit.amount_usd,
@@ -81,7 +81,7 @@ def _run_json(one: PlannedRun) -> dict[str, Any]:
         "price_as_of": rate.as_of,
         "price_kind": rate.kind,
         "worst_case_usd": one.attempt.reserved_usd,
-        "expected_usd": one.expected and one.expected.usd,
+        "expected_usd": one.expected and one.expected.usd.best,
         "guess": one.guess and guess_json(one.guess),
         "items": lines_json(one.quote.lines),
     }
@@ -222,14 +222,14 @@ def _expectation(plan: Plan) -> Iterator[str]:
     """Lines of expected cost and time, and of trainings that the deadline is expected to cut short."""
     whole = plan.all_expected
     if whole is not None:
-        yield f"expected: {usd(whole.usd)} in about {span(float(whole.hours) * 3600)}, from earlier {whole.basis}"
+        cost, life_s = usd(whole.usd.best), whole.life_s
+        yield f"expected: {cost} in about {span(life_s.best)}, from earlier {life_s.source}"
     elif len(plan.runs) > 1:
         unknown = dict.fromkeys(one.run.spec.accelerator.name for one in plan.planned if one.expected is None)
         yield f"expected: unknown: {plan.runs[0].spec.workload} on {', '.join(unknown)} not measured with this data yet"
-    for name, hours in plan.too_short.items():
+    for name, lasts_s in plan.too_short.items():
         limit = plan.runs[0].spec.max_hours
-        lasts = span(float(hours) * 3600)
-        yield f"too short: {name} is expected to take {lasts}, but --max-hours {limit:f} ends it sooner"
+        yield f"too short: {name} is expected to take {span(lasts_s)}, but --max-hours {limit:f} ends it sooner"
 
 
 def _reservation(plan: Plan) -> Iterator[str]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
-from orchestrator.domain.bottlenecks import size_text
 from orchestrator.domain.published import published_network, published_summary
-from orchestrator.planning.model_check import findings
+from orchestrator.planning.own_workload import findings
+from orchestrator.predict.storage import size_text
 
 if TYPE_CHECKING:
     from trainer.record.checked import Checked

@@ -19,8 +19,8 @@ from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan, prepare_launch
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.plan import Plan, plan_runs
-from orchestrator.planning.request import LaunchRequest
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,9 @@ def plan_check(
             )
     names = [item.name for item in known.accelerators]
     hours = _SIMULATED_HOURS if ledger.simulated else _HOURS
-    request = LaunchRequest(
-        accelerators=names, workload=WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,),
-        engines=(asked.engine,), repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=known.zones,
-        early_stop=False,
+    request = LaunchOptions(
+        accel=names, workload=WORKLOAD, epochs=EPOCHS, batch_size=BATCH, data_size=SAMPLES, engine=asked.engine,
+        repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zone=known.zones, no_early_stop=True,
     )  # fmt: skip
     try:
         inputs = prepare_launch(request, ledger=ledger, prices=prices, home=home, now=now)

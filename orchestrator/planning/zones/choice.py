@@ -103,10 +103,10 @@ def _reserved(inputs: Inputs, availability: Availability, prices: PriceBook, *, 
     nodes = [item for item in chosen if item.api == "tpu"]
     vms = availability.reservations(name) if any(item.api == "gpu" for item in chosen) else ()
     everywhere = dict.fromkeys(zone for item in nodes for zone in prices.zones(item, request.provisioning))
-    zones = request.zones or list(everywhere)
+    zones = request.zone or list(everywhere)
     tpus = availability.tpu_reservations(name, zones) if nodes else TpuReservations()
-    found = reserved_zones(name, vms, tpus, chosen, request.zones)
-    if request.queue_hours is None and any(item in found.zones for item in nodes):
+    found = reserved_zones(name, vms, tpus, chosen, request.zone)
+    if request.queue is None and any(item in found.zones for item in nodes):
         note = queue_note("--reservation", request.max_hours, simulated=simulated)
         return replace(found, notes=(*found.notes, note))
     return found

@@ -3,7 +3,7 @@ ledger's attempts met there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -50,27 +50,48 @@ class ZoneQuotas:
     def fit(self, item: Accelerator, zone: str) -> QuotaFit:
         """By what the zone grants the project of the accelerator's quota."""
         quota = self.found.get(item.name)
-        limit = None if quota is None else quota.limit_in(zone)
-        if quota is None or limit is None:
+        if quota is None:
             return QuotaFit.UNKNOWN
-        if limit < quota.needed:
+        if quota.too_small_in(zone):
             return QuotaFit.NO_RUN
-        return QuotaFit.ALL_RUNS if limit >= self._side_by_side(quota.name) else QuotaFit.ONE_RUN
+        if quota.limit_in(zone) is None:
+            return QuotaFit.UNKNOWN
+        return QuotaFit.ONE_RUN if self._short_of_all(item, zone) else QuotaFit.ALL_RUNS
 
-    def note(self, item: Accelerator, zones: Sequence[str]) -> str:
-        """On zones that are left out, all of them with too small a quota."""
-        quota = self.found[item.name]
-        shown = ", ".join(f"{zone} ({quota.limit_in(zone):g})" for zone in zones[:_ZONES_SHOWN])
-        more = f" and {len(zones) - _ZONES_SHOWN} more" if len(zones) > _ZONES_SHOWN else ""
-        return (
-            f"{item.name}{self.terms.suffix} needs {quota.needed:g} of the quota {quota.name}, and these zones, with "
-            f"less, are not tried: {shown}{more}; --zone tries one all the same"
-        )
+    def notes(self, item: Accelerator, zones: Sequence[str]) -> Iterator[str]:
+        """On zones that are left out, all of them with too small a quota; one note a quota."""
+        small = {zone: quota for zone in zones if (quota := self.found[item.name].too_small_in(zone))}
+        for name in dict.fromkeys(one.name for one in small.values()):
+            found = {zone: one for zone, one in small.items() if one.name == name}
+            shown = ", ".join(f"{zone} ({one.limit_in(zone):g})" for zone, one in [*found.items()][:_ZONES_SHOWN])
+            more = f" and {len(found) - _ZONES_SHOWN} more" if len(found) > _ZONES_SHOWN else ""
+            needed = next(iter(found.values())).needed
+            yield (
+                f"{item.name}{self.terms.suffix} needs {needed:g} of the quota {name}, and these zones, with "
+                f"less, are not tried: {shown}{more}; --zone tries one all the same"
+            )
+
+    def room_notes(self, item: Accelerator, zone: str) -> Iterator[str]:
+        """On quotas of the first zone that are too small for all runs side by side: how many VMs fit."""
+        if self.fit(item, zone) is QuotaFit.ONE_RUN:
+            for one in self._short_of_all(item, zone):
+                limit = one.limit_in(zone) or 0.0
+                yield (
+                    f"in {zone} the quota {one.name} is {limit:g}, enough for {limit // one.needed:g} "
+                    f"{item.name}{self.terms.suffix} at once; other runs wait or take the next zone"
+                )
+
+    def _short_of_all(self, item: Accelerator, zone: str) -> list[Quota]:
+        """Those of its quotas that are known to be too small for all runs of the launch side by side."""
+        found = self.found[item.name].with_shared
+        limits = [(one, one.limit_in(zone)) for one in found]
+        return [one for one, limit in limits if limit is not None and limit < self._side_by_side(one.name)]
 
     def _side_by_side(self, quota: str) -> float:
         """The most of a quota that runs of this launch take at once, on whichever of its accelerators."""
         each = min(self.runs_of_each, self.parallel)
-        needs = sorted(one.needed for one in self.found.values() if one.name == quota for _ in range(each))
+        all_quotas = [one for found in self.found.values() for one in found.with_shared]
+        needs = sorted(one.needed for one in all_quotas if one.name == quota for _ in range(each))
         return sum(needs[-self.parallel :])
 
 
@@ -95,7 +116,7 @@ class ZoneOrder:
         fits = {zone: self.quotas.fit(item, zone) for zone in zones}
         tried = [zone for zone in zones if fits[zone] is not QuotaFit.NO_RUN] or list(zones)
         left_out = [zone for zone in zones if zone not in tried]
-        notes = [self.quotas.note(item, left_out)] if left_out else []
+        notes = [*self.quotas.notes(item, left_out)] if left_out else []
         runs = {run.id: run for run in self.ledger.runs() if run.created_at >= self.now - _RUNS_SINCE}
         alike = {name: run for name, run in runs.items() if self._is_alike(run, item)}
         attempts = self.ledger.attempts()
@@ -114,7 +135,8 @@ class ZoneOrder:
             for zone in tried
             if zone in refused
         ]
-        return sorted(tried, key=turn), notes
+        found = sorted(tried, key=turn)
+        return found, [*notes, *self.quotas.room_notes(item, found[0])]
 
     def _is_alike(self, run: Run, item: Accelerator) -> bool:
         """Whether it has asked for the same; what a reservation has or lacks says nothing of its zone."""

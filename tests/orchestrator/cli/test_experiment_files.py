@@ -11,7 +11,8 @@ import pytest
 
 from orchestrator.cli.commands.launch import launch
 from orchestrator.cli.commands.reproduce import EXAMPLES
-from orchestrator.cli.options import take_provisioning
+from orchestrator.cli.options import check_terms, read_launch
+from orchestrator.config import Config
 from orchestrator.domain.runs import Engine
 from orchestrator.errors import UsageError
 from tests.orchestrator.cli.conftest import LOCAL, Shell
@@ -189,9 +190,9 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
     typed = launch.make_context("launch", words.split()).params
     assert {**local, "file": None} == typed
     google = read(SWEEP, project="my-project-1")
-    assert (google["data_sizes"], google["max_hours"], google["repeats"]) == ((), Decimal("0.5"), 3)
-    assert read('accel = "t4"\nbatch_size = [512, "auto", 256]')["batch_sizes"] == (512, None, 256)
-    assert read('accel = "t4"\nengine = ["jax", "tensorflow"]')["engines"] == (Engine.JAX, Engine.TENSORFLOW)
+    assert (google["data_size"], google["max_hours"], google["repeats"]) == ((), Decimal("0.5"), 3)
+    assert read('accel = "t4"\nbatch_size = [512, "auto", 256]')["batch_size"] == (512, None, 256)
+    assert read('accel = "t4"\nengine = ["jax", "tensorflow"]')["engine"] == (Engine.JAX, Engine.TENSORFLOW)
     assert read('accel = "t4"\ndata = "photos"\nspot = true\nearly_stop = false')["data"] == Path.cwd() / "photos"
 
 
@@ -242,7 +243,8 @@ def test_terms_that_were_typed_go_before_those_of_the_file(tmp_path: Path, monke
     def terms(said: str, *flags: str) -> str:
         Path("terms.toml").write_text(f'accel = "v5litepod-4"\n{said}')
         with launch.make_context("launch", ["terms.toml", *flags]) as ctx:
-            return str(take_provisioning(ctx.params))
+            check_terms(ctx.params)
+            return str(read_launch(ctx.params, Config()).provisioning)
 
     assert terms("spot = true", "--flex-start") == terms("flex_start = true") == "flex-start"
     assert terms("flex_start = true", "--spot") == terms("spot = true") == "spot"
@@ -264,7 +266,7 @@ PUBLISHED = {
     "W0b": ("ucf101", {"epochs": 150}),
     "W1": ("cats-vs-dogs", {}),
     "W2": ("mnist-official", {"epochs": 10}),
-    "W3": ("mnist-cnn", {"batch_sizes": (256, 512, 1024), "repeats": 3}),
+    "W3": ("mnist-cnn", {"batch_size": (256, 512, 1024), "repeats": 3}),
     "W4": ("mnist-mlp", {"epochs": 20}),
 }
 

@@ -89,7 +89,7 @@ def test_status_on_a_narrow_terminal_stays_a_table(filled: Shell) -> None:
 
 def test_status_tells_the_runs_of_a_sweep_apart(world: World) -> None:
     """By batch and repeat, with the epoch and the loss that the trainer's log said last, and what is reserved."""
-    runs = world.admit("v3-8", batch_sizes=(256, 512), repeats=2)
+    runs = world.admit("v3-8", batch_size=(256, 512), repeats=2)
     log = world.services.log_path(runs[0], 1)
     log.parent.mkdir(parents=True)
     log.write_text("t epoch 2/4 end loss 0.4087 test_accuracy 0.89\nt epoch 3/4 start\n")
@@ -275,7 +275,7 @@ def test_what_is_read_every_two_seconds_is_not_every_event_of_every_run(world: W
     """Of each run that is shown its last event, of one that is open all; of old experiments only that they are."""
     experiments = []
     for _ in range(14):
-        experiments.append(world.admit("t4", repeats=4, early_stop=False))
+        experiments.append(world.admit("t4", repeats=4, no_early_stop=True))
         world.clock.advance(1)
     now = world.clock.now()
     for runs in experiments:

@@ -93,7 +93,7 @@ WATCHED = {"stage": Stage.TEARDOWN, "detail": "driven by another orchestrate pro
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
 def test_live_table_never_cuts_run_stage_or_cost(world: World, width: int, is_bound: bool) -> None:
     """Whatever the width: what does not fit is left out, and a long message takes three lines at most."""
-    runs = world.admit("v3-8,v5litepod-4", batch_sizes=(256, 512))
+    runs = world.admit("v3-8,v5litepod-4", batch_size=(256, 512))
     lines = _shown(width, runs, is_bound=is_bound, **WATCHED)
     assert max(len(line) for line in lines) <= width
     assert "…" not in "".join(lines)

@@ -43,6 +43,7 @@ BOTH = Known(
 TPU_ONLY = replace(BOTH, accelerators=(accelerator("v3-8"),), named=True)
 NO_ACCOUNT: Any = None
 TPU_QUOTA = Quota("v3-8", "TPUV3PerProjectPerZoneForTPUAPI", 8, {"us-central1-a": 8.0, "europe-west4-a": 0.0})
+FEW = Quota("v3-8", "IN_USE_ADDRESSES", 1, {"us-central1": 0.0})
 GPU_QUOTA = Quota("t4", "NVIDIA_T4_GPUS", 1, {"us-central1": 1.0}, everywhere=1.0)
 
 
@@ -109,6 +110,7 @@ def test_apis_and_permissions_fail_when_needed_and_warn_when_useful() -> None:
         ([TPU_QUOTA, replace(GPU_QUOTA, everywhere=0.0)], BOTH, [PASS, FAIL], "GPUS_ALL_REGIONS is 0 (t4 needs 1)"),
         ([replace(TPU_QUOTA, limits={})], TPU_ONLY, [WARN], "shows no quota for v3-8"),
         ([TPU_QUOTA], replace(TPU_ONLY, zones=("europe-west4-a",)), [FAIL], "is 0 (v3-8 needs 8)"),
+        ([replace(TPU_QUOTA, shared=(FEW,))], TPU_ONLY, [FAIL], "IN_USE_ADDRESSES is 0 (v3-8 needs 1)"),
     ],
 )
 def test_quotas(found: list[Quota], known: Known, verdicts: list[Verdict], says: str) -> None:

@@ -21,7 +21,8 @@ from orchestrator.domain.quote import quote_for
 from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, UsageError, WrongPrice
 from orchestrator.planning.affordability import what_would_fit
-from orchestrator.planning.request import LaunchRequest, check_request
+from orchestrator.planning.options import LaunchOptions
+from orchestrator.planning.request import check_request
 from tests.fakes.world import World
 from trainer.workloads import get_workload
 
@@ -209,7 +210,7 @@ def test_what_keeps_the_question_is_offered_first_with_its_amount(world: World) 
 
 def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
-    quotes = [one.quote for one in world.plan("v3-8", provisioning=Provisioning.SPOT).planned]
+    quotes = [one.quote for one in world.plan("v3-8", spot=True).planned]
     hint = what_would_fit(quotes, Decimal("0.01"), "the $300.00 credit", catalog_prices())
     assert hint.startswith("nothing in the catalog fits into that: `orchestrate budget` shows")
 
@@ -236,12 +237,12 @@ def test_accelerators_that_were_asked_for_come_before_others_which_are_called_ot
 
 def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None:
     """Half the samples take half the time: neither more nor less data is counted; another batch size is."""
-    world.launch("t4", data_sizes=(2000,))
-    same, less, whole = (world.plan("t4", data_sizes=sizes).planned[0].expected for sizes in ((2000,), (1000,), ()))
+    world.launch("t4", data_size=(2000,))
+    same, less, whole = (world.plan("t4", data_size=sizes).planned[0].expected for sizes in ((2000,), (1000,), ()))
     assert (less, whole) == (None, None)
     assert same is not None
-    assert same.basis.startswith("1 of your runs with ")
-    assert same.basis.endswith(" epochs of 2,000 samples")
+    assert same.life_s.source.startswith("1 of your runs with ")
+    assert same.life_s.source.endswith(" epochs of 2,000 samples")
 
 
 def test_a_plan_says_which_training_its_deadline_would_end(world: World) -> None:
@@ -272,7 +273,7 @@ def test_what_may_be_long_enough_is_launched(world: World) -> None:
     same = world.plan("t4", max_hours=lived_hours - Decimal("0.001"))
     assert same.too_short, "the note is still there"
     same.check_long_enough()
-    for other in ({"precision": "float32"}, {"cache": "none"}, {"epochs": 1}, {"batch_sizes": (512,)}):
+    for other in ({"precision": "float32"}, {"cache": "none"}, {"epochs": 1}, {"batch_size": (512,)}):
         world.plan("t4", max_hours=short, **other).check_long_enough()
     with pytest.raises(UsageError):
         world.plan("t4", max_hours=short).check_long_enough()
@@ -280,8 +281,8 @@ def test_what_may_be_long_enough_is_launched(world: World) -> None:
 
 def test_no_vm_is_rented_that_is_deleted_before_it_is_set_up() -> None:
     """On Google Cloud; VMs of the local cloud are ready in seconds."""
-    request = LaunchRequest(accelerators=("t4",), workload="mnist-cnn", max_hours=Decimal("0.02"))
-    asked = (request, get_workload("mnist-cnn"), [accelerator("t4")])
+    request = LaunchOptions(accel=("t4",), workload="mnist-cnn", max_hours=Decimal("0.02"))
+    asked = (request, get_workload("mnist-cnn"))
     with pytest.raises(UsageError, match=r"--max-hours: 0\.02 is over before a VM is set up"):
         check_request(*asked, simulated=False)
     check_request(*asked, simulated=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import LedgerTrouble
@@ -19,7 +19,7 @@ from tests.fakes.world import World
 
 def test_every_kind_of_field_comes_back_as_it_was(world: World) -> None:
     """Nested prices, enumerations, amounts with all their digits, times, lists and what is unknown."""
-    plan = world.plan("v3-8", provisioning=Provisioning.SPOT)
+    plan = world.plan("v3-8", spot=True)
     for kind, value in ((Run, plan.runs[0]), (Attempt, plan.attempts[0]), (Credit, plan.credit)):
         assert from_json(kind, to_json(value)) == value
 

@@ -152,7 +152,7 @@ def test_wrong_accelerator_offers_the_nearest() -> None:
 
 def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
     """On-demand price for the whole time and ten minutes more, plus all that is used besides, for spot too."""
-    [run] = world.admit("v3-8", provisioning=Provisioning.SPOT, max_hours=Decimal(2))
+    [run] = world.admit("v3-8", spot=True, max_hours=Decimal(2))
     attempt = world.ledger.attempt(run.id, 1)
     longest = attempt.reserve_rate.cost_usd(2 * 3600 + 600)
     assert attempt.rate.vm_usd_per_hour == Decimal("2.04")

@@ -17,8 +17,8 @@ from orchestrator.errors import HostKeyRejected, UsageError
 from orchestrator.ledger.credit import Freeze
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import must_stop
-from orchestrator.planning.estimate import Expected
 from orchestrator.planning.extend import admit_extension, plan_extension
+from orchestrator.predict.figure import Evidence, Figure, RunPrediction
 from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.many_runs import shares_machine
 from tests.fakes import FakeVmProvider
@@ -68,7 +68,7 @@ def test_anything_else_is_refused_with_the_reason_and_the_form(text: str, why: s
 def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> None:
     """Exactly $0 is reserved, also with creates frozen; what is rented beside it is priced as ever."""
     world = World(tmp_path)
-    plan = world.plan("host:me@box,t4", provisioning=Provisioning.SPOT)
+    plan = world.plan("host:me@box,t4", spot=True)
     host, vm = plan.attempts
     assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
     assert (host.reserved_usd, host.rate.usd_per_hour, plan.planned[0].quote.lines) == (Decimal(0), Decimal(0), [])
@@ -106,9 +106,9 @@ def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_pa
 def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
     """Three of them take three hours, though three rented ones beside them take one."""
     plan = World(tmp_path).plan("host:me@box,t4", repeats=3)
-    expected = replace(
-        plan, planned=[replace(one, expected=Expected(Decimal(1), Decimal(0), "")) for one in plan.planned]
-    ).all_expected
+    hour, free = Figure(3600.0, 3600.0, Evidence.MEASURED), Figure(Decimal(0), Decimal(0), Evidence.MEASURED)
+    measured = [replace(one, prediction=RunPrediction(hour, free)) for one in plan.planned]
+    expected = replace(plan, planned=measured).all_expected
     assert expected is not None
     assert expected.hours == 3
 

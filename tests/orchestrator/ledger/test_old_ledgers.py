@@ -55,7 +55,7 @@ def _reopened(path: Path) -> Ledger:
 
 def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path: Path) -> None:
     """What was spot stays spot."""
-    runs = world.admit("v3-8", provisioning=Provisioning.SPOT) + world.admit("t4")
+    runs = world.admit("v3-8", spot=True) + world.admit("t4")
     with _old(tmp_path / "old.db", version=2) as db:
         for run in runs:
             spot = "true" if run.spec.provisioning is Provisioning.SPOT else "false"

@@ -196,7 +196,7 @@ def test_what_is_not_in_the_ledger_is_said(world: World) -> None:
 
 
 def test_runs_are_listed_by_launch_in_their_order(world: World) -> None:
-    first = world.admit("t4", repeats=3, early_stop=False)
+    first = world.admit("t4", repeats=3, no_early_stop=True)
     world.clock.advance(1)
     second = world.admit("v3-8", max_usd=Decimal(50))
     assert world.ledger.runs() == [*first, *second]
@@ -258,7 +258,7 @@ def test_what_was_put_right_is_named_beside_what_was_frozen_before(world: World)
     """Five rows, and how many more; a ledger that is whole freezes nothing."""
     world.ledger.restore(world.clock.now())
     assert world.ledger.frozen() is None
-    world.admit("t4", repeats=7, early_stop=False)
+    world.admit("t4", repeats=7, no_early_stop=True)
     since = world.clock.now()
     world.ledger.set_frozen(Freeze(at=since, reason="more was billed"))
     world.clock.advance(60)
@@ -321,7 +321,7 @@ def test_a_ledger_that_cannot_be_looked_into_is_a_problem(tmp_path: Path) -> Non
 
 def test_open_is_what_has_not_ended_or_is_not_settled(world: World) -> None:
     """Oldest first, with the time of its launch; damage is named beside it."""
-    runs = world.admit("t4", repeats=5, early_stop=False)
+    runs = world.admit("t4", repeats=5, no_early_stop=True)
     settled = {"state": AttemptState.SETTLED, "settled_usd": Decimal(0)}
     for run, state in zip(
         runs, (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.NOT_NEEDED), strict=False

@@ -11,8 +11,8 @@ from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan, prepare_launch
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.request import LaunchRequest
 from tests.trainer.data.pictures import write_clips, write_photos
 from trainer.data.kinds.mnist import download
 from trainer.errors import DataError
@@ -20,7 +20,7 @@ from trainer.errors import DataError
 
 def plan(home: Path, workload: str, data: Path | None, accelerator: str = "t4", **flags: object) -> Plan:
     """Plan a launch on the local cloud."""
-    request = LaunchRequest(accelerators=[accelerator], workload=workload, data=data, **flags)  # type: ignore[arg-type]
+    request = LaunchOptions(accel=[accelerator], workload=workload, data=data, **flags)  # type: ignore[arg-type]
     ledger, prices = Ledger(home / "ledger.db", simulated=True), catalog_prices()
     now = datetime(2026, 11, 21, tzinfo=timezone.utc)
     inputs = prepare_launch(request, ledger=ledger, prices=prices, home=home, now=now)
@@ -103,7 +103,7 @@ def test_text_is_cut_into_sequences_of_the_length_asked_for(tmp_path: Path) -> N
 def test_clips_are_converted_and_too_large_batches_refused(tmp_path: Path) -> None:
     """The batch is checked against the folder's samples, as for MNIST."""
     source = write_clips(tmp_path / "clips", each=6)
-    assert plan(tmp_path / "home", "ucf101", source, batch_sizes=(8,)).data.frames == 16
+    assert plan(tmp_path / "home", "ucf101", source, batch_size=(8,)).data.frames == 16
     with pytest.raises(UsageError, match="--batch-size: 32 is more than the 8 training samples"):
         plan(tmp_path / "home", "ucf101", source)
 

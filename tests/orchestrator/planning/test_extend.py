@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.credit import Credit
@@ -123,7 +122,7 @@ def test_teardown_takes_back_what_was_granted(world: World) -> None:
 
 def test_vm_that_is_taken_back_leaves_the_granted_time_for_later(world: World) -> None:
     """Its successor has the next number; at the deadline of that one what was granted goes on from its checkpoint."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"), provisioning=Provisioning.SPOT)
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"), spot=True)
     world.trainer.train_s = 400.0
 
     def preempt() -> None:

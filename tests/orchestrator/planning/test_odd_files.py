@@ -12,8 +12,8 @@ from orchestrator.cli.experiment_file import read_file
 from orchestrator.config import load_config, state_home
 from orchestrator.errors import UsageError
 from orchestrator.planning.dataset import dataset_folder
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.own_workload import check_packages, read_own
-from orchestrator.planning.request import LaunchRequest
 from orchestrator.planning.script import read_script
 from tests.fakes.world import World
 from trainer.errors import RecordError
@@ -95,7 +95,7 @@ def test_a_pipe_in_the_folder_of_a_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match=r"pipe: cannot be read \(it is no regular file\)"):
-        read_script(LaunchRequest(workload="", script=tmp_path / "train.py", accelerators=("t4",)))
+        read_script(LaunchOptions(workload="", script=tmp_path / "train.py", accel=("t4",)))
 
 
 def test_an_experiment_file_ends_and_a_record_is_a_regular_file(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan, prepare_launch
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.own_workload import Built, check_packages, read_own
-from orchestrator.planning.request import LaunchRequest
 from tests.fakes.world import World
 from trainer.config import make_config
 from trainer.engines.checkpoint import check_room
@@ -178,7 +178,7 @@ def test_checkpoints_of_an_own_model_have_room_in_float16(model: Path) -> None:
     model.write_text(MODEL)
     built = 1_000_000
     inputs = prepare_launch(
-        LaunchRequest(accelerators=["t4"], workload=str(model), checkpoint_every="1"),
+        LaunchOptions(accel=["t4"], workload=str(model), checkpoint_every="1"),
         ledger=Ledger(model.parent / "ledger.db", simulated=True),
         prices=catalog_prices(),
         home=model.parent,
@@ -192,9 +192,7 @@ def test_checkpoints_of_an_own_model_have_room_in_float16(model: Path) -> None:
 def test_a_launch_is_refused_early_only_for_what_it_costs_at_least(world: World, model: Path) -> None:
     """Before the model is built nothing is known of its checkpoints: room for large ones refuses no small one."""
     model.write_text(MODEL)
-    request = LaunchRequest(
-        accelerators=["t4"], workload=str(model), epochs=10_000, checkpoint_every="1", max_usd=Decimal(1)
-    )
+    request = LaunchOptions(accel=["t4"], workload=str(model), epochs=10_000, checkpoint_every="1", max_usd=Decimal(1))
 
     def planned(state_bytes: int) -> Decimal:
         ledger, prices, now = world.ledger, catalog_prices(), world.clock.now()

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.quote import kept_bytes, usage
 from orchestrator.domain.runs import CHECKPOINT_BYTES, Engine
 from orchestrator.errors import UsageError
 from orchestrator.planning.extend import check_extendable
-from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.options import LaunchOptions
 from orchestrator.planning.script import ScriptWork, read_script
 from tests.fakes.world import World
 
@@ -30,7 +29,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def read(script: Path | None, **options: Any) -> ScriptWork | None:
-    return read_script(LaunchRequest(**{"workload": "", "accelerators": ("l4",), "script": script, **options}))
+    return read_script(LaunchOptions(**{"workload": "", "accel": ("l4",), "script": script, **options}))
 
 
 def name(script: Path, **options: Any) -> str:
@@ -75,11 +74,11 @@ def test_requirements_from_elsewhere_travel_too(script: Path, tmp_path: Path) ->
         ({"command": "python train.py {epochs}"}, "--epochs is not given"),
         ({"command": "python train.py {batch}", "epochs": None}, "--batch-size is not given"),
         ({"epochs": 3}, "the command has no {epochs}"),
-        ({"batch_sizes": (64,)}, "the command has no {batch}"),
+        ({"batch_size": (64,)}, "the command has no {batch}"),
         ({"command": "python train.py > log"}, "no shell runs it"),
         ({"command": "python {scirpt}"}, "is no placeholder"),
         ({"learning_rate": 0.1}, "a script does not get it"),
-        ({"engines": (Engine.JAX,)}, "--engine: a script does not get it"),
+        ({"engine": (Engine.JAX,)}, "--engine: a script does not get it"),
         ({"requirements": Path("nowhere.txt")}, "cannot be read"),
         ({"workload": "mnist-cnn"}, "--workload: a script does not get it"),
         ({"seed": 3}, "--seed: the command has no {seed}"),
@@ -101,8 +100,8 @@ def test_what_would_not_reach_the_script_is_refused(script: Path, options: dict[
         ("python train.py {checkpoint}", {"checkpoint_mib": 1000}, 2000 * 2**20),
         ("python train.py {checkpoint}", {"checkpoint_every": "none"}, 0),
         ("python train.py", {}, 0),
-        ("python train.py", {"provisioning": Provisioning.SPOT}, CHECKPOINT_BYTES),
-        ("python train.py", {"provisioning": Provisioning.SPOT, "checkpoint_every": "none"}, 0),
+        ("python train.py", {"spot": True}, CHECKPOINT_BYTES),
+        ("python train.py", {"spot": True, "checkpoint_every": "none"}, 0),
     ],
 )
 def test_checkpoints_that_the_command_names_or_spot_needs_are_kept_and_paid_for(
@@ -115,7 +114,7 @@ def test_checkpoints_that_the_command_names_or_spot_needs_are_kept_and_paid_for(
     assert usage(spec, 3600, 0, 0).class_a - usage(bare, 3600, 0, 0).class_a == (1800 if room else 0)
     notes = " ".join(plan.notes)
     assert (f"is kept in the bucket, up to {room // 2**21} MiB at a time" in notes) == bool(room)
-    is_spot = "provisioning" in options
+    is_spot = "spot" in options
     assert ("after a preemption the next VM trains from the beginning" in notes) == (is_spot and not room)
     starts_again = "a script that does not read ORCHESTRATE_CHECKPOINT starts again"
     assert (starts_again in notes) == bool(room and "{checkpoint}" not in command)

@@ -255,7 +255,7 @@ def test_two_models_of_gpu_are_no_repeats_of_each_other() -> None:
 
 def test_every_check_has_its_planted_unfairness() -> None:
     """So a check that sees nothing is noticed."""
-    elsewhere = {"compiled bound"}  # tests/orchestrator/compiling/test_kept.py
+    elsewhere = {"compiled bound"}  # tests/orchestrator/predict/test_kept_steps.py
     assert {planted.check for planted in PLANTED} | elsewhere == outcomes([*side("t4"), *side("l4")]).keys()
 
 

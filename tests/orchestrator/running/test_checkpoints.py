@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.quote import kept_bytes
 from orchestrator.domain.runs import CHECKPOINT_BYTES, RunState
 from orchestrator.errors import UsageError
@@ -22,7 +22,7 @@ from trainer.hardware import peak_of
 @pytest.mark.parametrize("goodbye", [False, True], ids=["at once", "after its trainer ended well"])
 def test_preempted_run_goes_on_in_a_new_attempt(world: World, goodbye: bool) -> None:
     """The VM is taken back during training; a second one goes on from its checkpoint, and both are paid for."""
-    [run] = world.admit(provisioning=Provisioning.SPOT)
+    [run] = world.admit(spot=True)
     answer = world.trainer.answer
     jobs: list[dict[str, object]] = []
 
@@ -62,7 +62,7 @@ def _flag(job: dict[str, object], name: str, file: str = "") -> tuple[str, str]:
 def test_trainer_that_a_signal_ended_on_a_living_vm_has_failed(world: World) -> None:
     """Nobody took the VM back and nobody stopped the run: no second VM is rented."""
     world.trainer.rc = -9
-    run = world.launch(provisioning=Provisioning.SPOT)
+    run = world.launch(spot=True)
     assert run.error_code == "TrainingFailed"
     assert len(world.ledger.attempts(run.id)) == 1
     _assert_clean(world, run)
@@ -76,7 +76,7 @@ def test_checkpoints_are_on_for_spot_or_as_asked_for(
     world: World, asked: str | None, spot: bool, every: str | None
 ) -> None:
     """The plan says so, and holds the room that they take in the bucket."""
-    plan = world.plan(checkpoint_every=asked, provisioning=Provisioning.SPOT if spot else Provisioning.ON_DEMAND)
+    plan = world.plan(checkpoint_every=asked, spot=spot)
     assert plan.runs[0].spec.checkpoint_every == every
     assert any("checkpoint" in note for note in plan.notes) == (spot or every is not None)
     spec = plan.runs[0].spec
@@ -87,7 +87,7 @@ def test_checkpoints_are_on_for_spot_or_as_asked_for(
 def test_a_large_model_reserves_the_room_that_its_checkpoints_take(world: World, tmp_path: Path) -> None:
     """Of resnet50, with the classes of the data set: weights and velocity in float32, the newest and the next."""
     photos = write_photos(tmp_path / "photos", classes=3)
-    plan = world.plan(workload="resnet50", data=photos, batch_sizes=(8,), checkpoint_every="1")
+    plan = world.plan(workload="resnet50", data=photos, batch_size=(8,), checkpoint_every="1")
     spec, parameters = plan.runs[0].spec, 25_636_712 - 997 * 2049
     assert spec.checkpoint_bytes == 2 * (parameters * (1 + 1) * 4 + 2**16 + 4 * 2**20) > CHECKPOINT_BYTES
     assert kept_bytes(spec) - kept_bytes(replace(spec, checkpoint_every=None)) == spec.checkpoint_bytes

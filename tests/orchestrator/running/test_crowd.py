@@ -57,7 +57,7 @@ def among_others(world: ManyWorld) -> Iterator[Services]:
 
 
 def admitted(world: ManyWorld, accelerator: str, max_hours: str = "2", **flags: object) -> Run:
-    options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if accelerator == SLICE else {}
+    options = {"engine": (Engine.JAX,), "batch_size": (208,)} if accelerator == SLICE else {}
     [run] = world.admit(accelerator, max_hours=Decimal(max_hours), **options, **flags)
     return run
 

@@ -29,13 +29,13 @@ def held(world: World) -> list[str]:
 
 def test_a_run_as_flex_start_has_three_switches_and_leaves_nothing(world: World) -> None:
     """The end that Google keeps is proven like the others; the worst case is that on demand."""
-    run = world.launch("v6e-1", provisioning=FLEX)
+    run = world.launch("v6e-1", flex_start=True)
     assert (run.state, held(world), world.scheduler.names) == (RunState.SUCCEEDED, [], [])
     happened = [event.what for event in world.ledger.events(run.id)]
     proven = [what.switch for what in happened if isinstance(what, SwitchProven)]
     assert proven == ["run-duration", "scheduler-job", "deadline-timer"]
     [attempt] = world.ledger.attempts(run.id)
-    on_demand = world.plan("v6e-1", zones=(attempt.zone,)).attempts[0]
+    on_demand = world.plan("v6e-1", zone=(attempt.zone,)).attempts[0]
     assert (attempt.reserved_usd, attempt.rate.usd_per_hour) == (on_demand.reserved_usd, on_demand.rate.usd_per_hour)
     assert attempt.rate.is_upper_bound
     assert not on_demand.rate.is_upper_bound
@@ -46,7 +46,7 @@ def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
     """Nothing bills while it waits; what was queued for there is gone before it is queued for elsewhere."""
     first, second, *_ = catalog_prices().zones(accelerator("v6e-1"), FLEX)
     world.tpu.capacity[first] = False
-    run = world.launch("v6e-1", provisioning=FLEX, max_hours=Decimal(2))
+    run = world.launch("v6e-1", flex_start=True, max_hours=Decimal(2))
     waited, trained = world.ledger.attempts(run.id)
     assert (run.state, waited.zone, trained.zone, held(world)) == (RunState.SUCCEEDED, first, second, [])
     assert waited.gone_at is not None
@@ -60,7 +60,7 @@ def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
 def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(world: World) -> None:
     """Exit code 4, and no place in any queue is kept."""
     world.tpu.capacity[ZONE] = False
-    run = world.launch("v5litepod-4", provisioning=FLEX)
+    run = world.launch("v5litepod-4", flex_start=True)
     assert (run.state, run.error_code, run.exit_code) == (RunState.FAILED, "NoCapacity", 4)
     assert (held(world), world.scheduler.names) == ([], [])
 
@@ -68,7 +68,7 @@ def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(wor
 def test_a_lost_answer_does_not_queue_twice(world: World) -> None:
     """The name is the same; what is there already is taken over, and waited for."""
     world.tpu.lose_answer("create")
-    run = world.launch("v5litepod-4", provisioning=FLEX)
+    run = world.launch("v5litepod-4", flex_start=True)
     assert (run.state, len(world.ledger.attempts(run.id)), held(world)) == (RunState.SUCCEEDED, 1, [])
     assert world.tpu.pending_faults == []
 
@@ -83,7 +83,7 @@ def test_minutes_leave_no_time_to_queue_for() -> None:
 
 def test_a_machine_of_your_own_is_queued_for_nowhere(world: World) -> None:
     """What is not rented has no terms."""
-    assert [note for note in world.plan("host:me@localhost", provisioning=FLEX).notes if "queue" in note] == []
+    assert [note for note in world.plan("host:me@localhost", flex_start=True).notes if "queue" in note] == []
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_a_machine_of_your_own_is_queued_for_nowhere(world: World) -> None:
     [
         ("t4", {}, "t4 is not rented as flex-start"),
         ("v6e-1,v3-8", {}, "v3-8 is not rented as flex-start"),
-        ("v6e-1", {"zones": ("us-central1-b",)}, "not offered in us-central1-b"),
+        ("v6e-1", {"zone": ("us-central1-b",)}, "not offered in us-central1-b"),
         ("v6e-1", {"max_hours": Decimal("168.01")}, "--max-hours"),
     ],
 )
 def test_what_cannot_be_had_is_refused(world: World, accelerators: str, flags: dict[str, object], text: str) -> None:
     """Before anything is asked; the ones that can be had are named."""
     with pytest.raises(UsageError) as refused:
-        world.plan(accelerators, provisioning=FLEX, **flags)
+        world.plan(accelerators, flex_start=True, **flags)
     assert text in f"{refused.value.sentence} {refused.value.hint}"
 
 

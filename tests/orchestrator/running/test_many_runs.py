@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.vms import SharedCall
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, Unavailable, UsageError
 from orchestrator.ledger.events import QuotaAwaited
@@ -85,7 +84,7 @@ def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
 @pytest.mark.parametrize("count", [2, pytest.param(COUNT, marks=pytest.mark.verify)])
 def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, count: int) -> None:
     world.trainers.train_s = 300.0
-    runs = world.admit_many(COUNT, provisioning=Provisioning.SPOT)[:count]
+    runs = world.admit_many(COUNT, spot=True)[:count]
     with training(world, runs) as driving:
         world.gpu.unreachable.add("us-far9")  # a region: what it hides nobody knows
         lost = world.ledger.attempt(runs[1].id, 1)
@@ -103,7 +102,7 @@ def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, coun
 @pytest.mark.slow
 def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
     world.trainers.train_s = 300.0
-    runs = world.admit_many(COUNT, provisioning=Provisioning.SPOT)
+    runs = world.admit_many(COUNT, spot=True)
     with training(world, runs) as driving:
         lost = world.ledger.attempt(runs[7].id, 1)
         world.gpu.preempt(VmRef(lost.zone, lost.vm))
@@ -113,7 +112,7 @@ def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWor
 
 
 def test_credit_for_exactly_all_of_them_admits_all_and_a_cent_less_none(world: ManyWorld) -> None:
-    plan = world.plan("t4", repeats=20, early_stop=False)
+    plan = world.plan("t4", repeats=20, no_early_stop=True)
     for missing, fits in ((Decimal("0.01"), False), (Decimal(0), True)):
         credit = plan.credit.__class__(amount_usd=plan.worst_case_usd - missing, stated_at=plan.credit.stated_at)
         world.ledger.set_credit(credit)

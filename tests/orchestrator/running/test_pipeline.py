@@ -62,11 +62,11 @@ def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
             "t4",
             learning_rate=0.0005,
             cache="none",
-            data_sizes=(2000,),
+            data_size=(2000,),
             precision="float32",
             profile=True,
             inference_calls=0,
-            batch_sizes=(None,),
+            batch_size=(None,),
         ),
     )
     for run, expected in ((plain, set()), (chosen, {"--learning_rate=0.0005", "--train_samples=2000"})):
@@ -140,7 +140,7 @@ def test_a_zone_without_the_type_one_without_quota_and_one_out_of_stock_lead_to_
     world.tpu.lacking.add(zones[0])
     world.tpu.quotas[zones[1]] = 0
     world.tpu.capacity[zones[2]] = False
-    run = world.launch("v5litepod-4", zones=zones)
+    run = world.launch("v5litepod-4", zone=zones)
     assert (run.state, run.error) == (RunState.SUCCEEDED, None)
     assert [attempt.zone for attempt in world.ledger.attempts(run.id)] == list(zones)
     said = [event.what for event in world.ledger.events(run.id)]
@@ -156,7 +156,7 @@ def test_when_no_zone_is_left_the_error_lists_what_each_said_and_the_fixes(world
     world.tpu.lacking.add(zones[0])
     world.tpu.quotas[zones[1]] = 0
     world.tpu.capacity[zones[2]] = False
-    run = world.launch("v5litepod-4", zones=zones)
+    run = world.launch("v5litepod-4", zone=zones)
     assert (run.error_code, run.exit_code) == ("NoCapacity", 4)
     assert "us-central1-a: does not offer v5litepod-4; us-west1-c: quota FAKE_QUOTA is 0" in (run.error or "")
     assert "us-south1-a: out of stock" in (run.error or "")
@@ -169,7 +169,7 @@ def test_a_regional_quota_is_not_tried_again_in_its_region(world: World) -> None
     """Two zones of us-central1 are one quota; another region has its own."""
     zones = ("us-central1-a", "us-central1-b", "us-west1-b")
     world.gpu.quotas = dict.fromkeys(zones[:2], 0)
-    run = world.launch("t4", zones=zones)
+    run = world.launch("t4", zone=zones)
     assert run.state is RunState.SUCCEEDED
     assert [attempt.zone for attempt in world.ledger.attempts(run.id)] == ["us-central1-a", "us-west1-b"]
     assert any("us-central1-b is not tried: quota" in event.message for event in world.ledger.events(run.id))

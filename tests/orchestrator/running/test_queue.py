@@ -18,7 +18,7 @@ from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
 ZONES = catalog_prices().zones(accelerator("v3-8"), Provisioning.ON_DEMAND)
-QUEUE = {"max_hours": Decimal(4), "queue_hours": Decimal(1)}
+QUEUE = {"max_hours": Decimal(4), "queue": Decimal(1)}
 
 
 def test_with_capacity_somewhere_nothing_is_queued_for(world: World) -> None:
@@ -62,7 +62,7 @@ def test_what_leaves_the_queue_has_both_kill_switches(world: World) -> None:
             world.tpu.capacity[zone] = "queued for capacity" in str(progress) or world.tpu.capacity[zone]
 
     world.progress = Restocked()
-    run = world.launch("v3-8", zones=(zone,), **QUEUE)
+    run = world.launch("v3-8", zone=(zone,), **QUEUE)
     happened = [event.what for event in world.ledger.events(run.id)]
     assert run.state is RunState.SUCCEEDED
     assert [what.switch for what in happened if isinstance(what, SwitchProven)] == ["scheduler-job", "deadline-timer"]
@@ -74,7 +74,7 @@ def test_flex_start_waits_for_as_long_as_is_said(world: World) -> None:
     """In each of its zones, in place of half of --max-hours."""
     first, *_ = catalog_prices().zones(accelerator("v6e-1"), Provisioning.FLEX_START)
     world.tpu.capacity[first] = False
-    run = world.launch("v6e-1", provisioning=Provisioning.FLEX_START, **QUEUE)
+    run = world.launch("v6e-1", flex_start=True, **QUEUE)
     waited, _ = world.ledger.attempts(run.id)
     assert waited.gone_at is not None
     begun = waited.deadline - timedelta(hours=4)
@@ -103,7 +103,7 @@ def test_the_plan_says_what_is_waited_for(world: World) -> None:
 def test_a_wait_that_makes_no_sense_is_refused(world: World, accelerators: str, hours: str, text: str) -> None:
     """Before anything is asked for."""
     with pytest.raises(UsageError) as refused:
-        world.plan(accelerators, max_hours=Decimal(4), queue_hours=Decimal(hours))
+        world.plan(accelerators, max_hours=Decimal(4), queue=Decimal(hours))
     assert text in refused.value.sentence
 
 
@@ -114,7 +114,7 @@ def test_another_run_of_the_kind_keeps_no_run_from_the_queue(world: World, has_v
     out_of_stock, without_quota = ZONES[:2]
     world.tpu.capacity[out_of_stock] = False
     world.tpu.quotas[without_quota] = 0
-    other, run = world.admit("v3-8", zones=(out_of_stock, without_quota), repeats=2, early_stop=False, **QUEUE)
+    other, run = world.admit("v3-8", zone=(out_of_stock, without_quota), repeats=2, no_early_stop=True, **QUEUE)
     now = world.clock.now()
     in_queue = {"state": AttemptState.CREATED, "operation": "queued", "queued": True, "seen_at": now}
     proven = {"proven_at": now} if has_vm else {}
@@ -136,7 +136,7 @@ def test_of_many_in_a_queue_each_is_looked_at_less_often_and_ends_as_soon(
     [zone] = ZONES[:1]
     world.tpu.capacity[zone] = False
     services, looked_at = world.services, list[datetime]()
-    [run] = world.admit("v3-8", zones=(zone,), **QUEUE)
+    [run] = world.admit("v3-8", zone=(zone,), **QUEUE)
 
     def report(progress: Progress) -> None:
         if not progress.detail.startswith("queued for capacity"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.quote import RESULTS_BYTES, WORKER_FILES, WORKER_RESULTS_BYTES, results_bytes, usage
 from orchestrator.domain.runs import Run, RunState, Stage, slice_hosts
 from orchestrator.errors import CloudError, Unavailable
@@ -104,7 +104,7 @@ def test_a_slice_that_is_preempted_once_the_first_worker_has_its_record_is_done(
 @pytest.mark.parametrize("stage", [Stage.PREPARE, Stage.TRAIN])
 def test_a_spot_slice_that_is_preempted_under_all_of_its_workers_is_replaced(world: ManyWorld, stage: Stage) -> None:
     """One of them sees it first; the others, ended by that, stop no run."""
-    run = admitted(world, SLICE, provisioning=Provisioning.SPOT)
+    run = admitted(world, SLICE, spot=True)
     meet, turns = threading.Barrier(4), itertools.count()
 
     def says_that_one_failed() -> bool:
@@ -154,7 +154,7 @@ def test_a_log_of_another_worker_that_cannot_be_read_fails_no_run(world: ManyWor
 
 def test_all_hosts_of_the_slices_of_a_launch_can_be_connected_to_at_once(world: ManyWorld) -> None:
     """As many as run side by side: each host's check waits for those of all others."""
-    runs = world.admit("v6e-256", batch_sizes=(512,), repeats=4, early_stop=False, parallel=4, workload="mnist-mlp")
+    runs = world.admit("v6e-256", batch_size=(512,), repeats=4, no_early_stop=True, parallel=4, workload="mnist-mlp")
     assert slice_hosts([*runs, *world.admit_many(20)], side_by_side=3) == 3 * 64
     assert slice_hosts(world.admit_many(20), side_by_side=20) == 0
 

@@ -24,7 +24,7 @@ from orchestrator.running.stages.context import Progress, RunContext
 from tests.fakes.world import World
 from tests.records import make_record, write_record
 
-SWEEP = {"batch_sizes": (256, 512), "repeats": 4}
+SWEEP = {"batch_size": (256, 512), "repeats": 4}
 
 
 def _far_apart(world: World) -> Callable[[str], Sequence[float]]:
@@ -59,7 +59,7 @@ def _assert_nothing_held(world: World) -> None:
 
 def test_order_is_one_repeat_of_everything_the_cheapest_first(world: World) -> None:
     """Then the next repeat: whoever stops it early has something of everything, and the dear runs last."""
-    plan = world.plan("v3-8,t4", batch_sizes=(256, 512), data_sizes=(4000, 2000), repeats=2)
+    plan = world.plan("v3-8,t4", batch_size=(256, 512), data_size=(4000, 2000), repeats=2)
     order = [(run.spec.repeat, run.spec.accelerator.name, run.spec.train_samples) for run in plan.runs]
     once = [("t4", 2000), ("t4", 2000), ("t4", 4000), ("t4", 4000), *[("v3-8", 2000)] * 2, *[("v3-8", 4000)] * 2]
     assert order == [(repeat, *one) for repeat in (1, 2) for one in once]
@@ -70,7 +70,7 @@ def test_order_is_one_repeat_of_everything_the_cheapest_first(world: World) -> N
 
 def test_engines_are_an_axis_of_the_sweep(world: World) -> None:
     """Which is worth it on an accelerator, and which accelerator with it; a plain launch is TensorFlow's."""
-    plan = world.plan("v3-8,t4", engines=(Engine.TENSORFLOW, Engine.JAX), repeats=2)
+    plan = world.plan("v3-8,t4", engine=(Engine.TENSORFLOW, Engine.JAX), repeats=2)
     once = [("t4", "tensorflow"), ("t4", "jax"), ("v3-8", "tensorflow"), ("v3-8", "jax")]
     assert [(run.spec.accelerator.name, run.spec.engine.value) for run in plan.runs] == once * 2
     assert [run.spec.rented_as for run in plan.runs[:4]] == ["t4", "t4 jax", "v3-8", "v3-8 jax"]
@@ -108,7 +108,7 @@ def test_everything_is_run_without_a_verdict_or_when_asked_for(world: World) -> 
     world.trainer.epoch_s = _alike
     undecided = world.drive(world.admit("v3-8,t4", repeats=3))
     world.trainer.epoch_s = _far_apart(world)
-    asked = world.drive(world.admit("v3-8,t4", repeats=3, early_stop=False))
+    asked = world.drive(world.admit("v3-8,t4", repeats=3, no_early_stop=True))
     assert {run.state for run in (*undecided, *asked)} == {RunState.SUCCEEDED}
     alone, few = world.plan("t4", repeats=3).runs, world.plan("v3-8,t4", repeats=2).runs
     assert [{run.looks for run in runs} for runs in (undecided, asked, alone, few)] == [{2}, {1}, {1}, {1}]
@@ -226,7 +226,7 @@ def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> No
 
 def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
     """It is no spot VM itself; the verdict is looked for all the same."""
-    runs = world.admit("host:me@box,t4", repeats=3, provisioning=Provisioning.SPOT)
+    runs = world.admit("host:me@box,t4", repeats=3, spot=True)
     assert [run.spec.provisioning for run in runs[:2]] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
     for run in runs:
         if run.spec.repeat < 3:
@@ -256,7 +256,7 @@ def _trained(world: World, run: Run) -> None:
 @pytest.mark.parametrize("accelerators", ["v3-8,t4", "t4"])
 def test_verdicts_on_engines_are_waited_for_as_those_on_accelerators(world: World, accelerators: str) -> None:
     """Of two accelerators with two engines there are four pairings, of one with two engines one."""
-    runs = world.admit(accelerators, engines=(Engine.TENSORFLOW, Engine.JAX), repeats=3)
+    runs = world.admit(accelerators, engine=(Engine.TENSORFLOW, Engine.JAX), repeats=3)
     done = [run for run in runs if run.spec.repeat < 3]
     lost = [run for run in done if run.spec.rented_as == "t4 jax"]
     for run in done:

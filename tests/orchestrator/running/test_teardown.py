@@ -54,7 +54,7 @@ def cloud(world: World) -> Asked:
 
 
 def _admit(world: World) -> list[Run]:
-    return world.admit("t4", repeats=COUNT, early_stop=False)
+    return world.admit("t4", repeats=COUNT, no_early_stop=True)
 
 
 def _rent(world: World) -> list[Run]:

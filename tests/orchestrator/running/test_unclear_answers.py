@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import KILL_SLACK_S, AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
 from orchestrator.ledger.credit import Credit
@@ -289,7 +288,7 @@ def test_closed_terminal_does_not_end_a_run(world: World) -> None:
 
 def test_vm_taken_back_while_it_is_installed_gets_a_new_attempt(world: World) -> None:
     """Preemption is preemption in every stage."""
-    [run] = world.admit("t4", provisioning=Provisioning.SPOT)
+    [run] = world.admit("t4", spot=True)
     taken: list[VmRef] = []
 
     def installing(_argv: Sequence[str]) -> CommandResult:
@@ -307,14 +306,14 @@ def test_vm_taken_back_while_it_is_installed_gets_a_new_attempt(world: World) ->
 
 
 @pytest.mark.parametrize(
-    ("provisioning", "ends"),
+    ("spot", "ends"),
     [
-        (Provisioning.SPOT, (RunState.SUCCEEDED, None, 1, 2)),
-        (Provisioning.ON_DEMAND, (RunState.FAILED, "VmDeleted", 0, 1)),
+        (True, (RunState.SUCCEEDED, None, 1, 2)),
+        (False, (RunState.FAILED, "VmDeleted", 0, 1)),
     ],
 )
 def test_vm_that_vanishes_between_two_looks_at_its_creation_is_not_waited_for(
-    world: World, provisioning: Provisioning, ends: tuple[RunState, str | None, int, int]
+    world: World, spot: bool, ends: tuple[RunState, str | None, int, int]
 ) -> None:
     """Seen as it was created, its operation then done, and nothing there: preempted, or deleted by somebody."""
     world.gpu.delete_s = 1
@@ -324,9 +323,9 @@ def test_vm_that_vanishes_between_two_looks_at_its_creation_is_not_waited_for(
         if progress.detail == "creating" and not vanished_at:
             vanished_at.append(world.clock.now())
             [ref] = world.gpu.alive()
-            world.gpu.preempt(ref) if provisioning is Provisioning.SPOT else world.gpu.delete(ref)
+            world.gpu.preempt(ref) if spot else world.gpu.delete(ref)
 
-    [run] = drive_all(world.services, world.admit("t4", provisioning=provisioning), vanish, world.stop)
+    [run] = drive_all(world.services, world.admit("t4", spot=spot), vanish, world.stop)
     attempts = world.ledger.attempts(run.id)
     assert (run.state, run.error_code, run.preemptions, len(attempts)) == ends, run.error
     assert attempts[0].gone_at is not None

@@ -16,7 +16,8 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.quote import quote_for
 from orchestrator.domain.runs import KILL_SLACK_S, Engine
 from orchestrator.errors import Stopped, TrainingFailed, Unavailable, UsageError
-from orchestrator.planning.request import LaunchRequest, check_request
+from orchestrator.planning.options import LaunchOptions
+from orchestrator.planning.request import check_request
 from orchestrator.ports import Worker
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import peers
@@ -109,7 +110,7 @@ def test_a_slice_costs_what_all_its_chips_do(world: World) -> None:
     """256 chips of v6e are 64 times four of them, with 64 addresses and logs; the whole is reserved."""
     item = accelerator("v6e-256")
     assert (item.chips, item.workers, item.title) == (256, 64, "TPU v6e, 256 chips on 64 hosts")
-    spec = world.plan("v6e-4", batch_sizes=(256,), max_hours=Decimal(1)).runs[0].spec
+    spec = world.plan("v6e-4", batch_size=(256,), max_hours=Decimal(1)).runs[0].spec
     zone, prices = Place("us-central1-a"), world.services.prices
     four, all_ = (quote_for(replace(spec, accelerator=accelerator(name)), zone, prices).worst_usd for name in NAMES)
     hours = Decimal(3600 + KILL_SLACK_S) / 3600
@@ -121,13 +122,13 @@ def test_a_slice_costs_what_all_its_chips_do(world: World) -> None:
     ("options", "words"),
     [
         ({"script": Path("train.py")}, "--script: v5litepod-16 has several hosts"),
-        ({"batch_sizes": (None,)}, "--batch-size: auto is searched on one host"),
+        ({"batch_size": (None,)}, "--batch-size: auto is searched on one host"),
         ({}, "--engine: tensorflow cannot train on v5litepod-16: Google's runtimes for slices end"),
     ],
 )
 def test_what_a_slice_cannot_do_is_refused_with_the_reason(options: dict[str, Any], words: str) -> None:
-    request = LaunchRequest(accelerators=("v5litepod-16",), workload="mnist-mlp", **options)
+    request = LaunchOptions(accel=("v5litepod-16",), workload="mnist-mlp", **options)
     with pytest.raises(UsageError, match=words):
-        check_request(request, find_workload("mnist-mlp"), [accelerator("v5litepod-16")], simulated=False)
-    jax = replace(request, script=None, batch_sizes=(256,), engines=(Engine.JAX,))
-    check_request(jax, find_workload("mnist-mlp"), [accelerator("v5litepod-16")], simulated=False)
+        check_request(request, find_workload("mnist-mlp"), simulated=False)
+    jax = replace(request, script=None, batch_size=(256,), engine=(Engine.JAX,))
+    check_request(jax, find_workload("mnist-mlp"), simulated=False)

@@ -60,13 +60,13 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
 
 
 @budget.command(name="set", short_help="State the credit and what was spent of it.")
-@click.option("--credit", type=options.DECIMAL, help="The whole credit in USD.")
+@click.option("--credit", type=options.AMOUNT, help="The whole credit in USD.")
 @click.option("--free-trial", is_flag=True, help="Google's free trial: $300 for 90 days, instead of the other two.")
 @click.option("--started", type=options.DATE, metavar="DATE", help="With --free-trial: its first day. Default: today.")
 @click.option(
     "--expires", type=options.DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before."
 )
-@click.option("--spent", type=options.DECIMAL, help="USD spent outside this tool. Default: as stated before.")
+@click.option("--spent", type=options.AMOUNT, help="USD spent outside this tool. Default: as stated before.")
 @click.option(
     "--billing-account",
     type=options.BILLING_ACCOUNT,

@@ -9,6 +9,7 @@ from datetime import timedelta
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import Quota
 from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import NoCapacity, PermissionDenied
 from orchestrator.ledger.events import ZoneRefused
@@ -32,20 +33,20 @@ def test_zones_that_nobody_asked_for_are_those_that_the_cloud_offers(world: Worl
         f"{zone} does not offer v5litepod-4 to this project, so it is not tried" for zone in usual[:2]
     ]
     world.availability = FakeAvailability(offers=lambda *_: False)
-    assert _zones(world.plan("v5litepod-4", zones=tuple(usual[:2]))) == usual[:2]
+    assert _zones(world.plan("v5litepod-4", zone=tuple(usual[:2]))) == usual[:2]
     assert _zones(world.plan("v5litepod-4")) == usual  # the checks say why none will do
 
 
 def test_a_zone_without_capacity_is_tried_last_for_a_day(world: World) -> None:
     """For that type on those terms alone, and the plan says so; what was asked for by name stays as it is."""
-    usual, spot = _zones(world.plan()), _zones(world.plan(provisioning=Provisioning.SPOT))
+    usual, spot = _zones(world.plan()), _zones(world.plan(spot=True))
     world.tpu.capacity[usual[0]] = False
     assert world.launch().state is RunState.SUCCEEDED
     plan = world.plan()
     assert _zones(plan) == [*usual[1:], usual[0]]
     assert [note for note in plan.notes if note.startswith(f"{usual[0]} had no v3-8 at 2026-")]
-    assert _zones(world.plan(provisioning=Provisioning.SPOT)) == spot
-    assert _zones(world.plan(zones=tuple(usual))) == usual
+    assert _zones(world.plan(spot=True)) == spot
+    assert _zones(world.plan(zone=tuple(usual))) == usual
     world.clock.advance(timedelta(days=1, hours=1).total_seconds())
     later = world.plan()
     assert usual[0] in _zones(later)[:2]
@@ -55,7 +56,7 @@ def test_a_zone_without_capacity_is_tried_last_for_a_day(world: World) -> None:
 def test_a_reservation_without_room_says_nothing_of_its_zone(world: World) -> None:
     """Its queue ends for lack of capacity in it; who rents on demand there asks for other machines."""
     usual = _zones(world.plan())
-    [run] = world.admit(zones=(usual[0],))
+    [run] = world.admit(zone=(usual[0],))
     reserved = replace(run.spec, reservation="mine")
     with world.ledger.transaction() as db:
         db.execute("UPDATE runs SET body=? WHERE id=?", (to_json(replace(run, spec=reserved)), run.id))
@@ -70,7 +71,7 @@ def test_a_zone_that_gave_a_vm_since_is_no_longer_last(world: World) -> None:
     world.tpu.capacity[usual[0]] = False
     world.launch()
     world.tpu.capacity[usual[0]] = True
-    assert world.launch(zones=(usual[0],)).state is RunState.SUCCEEDED
+    assert world.launch(zone=(usual[0],)).state is RunState.SUCCEEDED
     plan = world.plan()
     assert _zones(plan)[0] in usual[:2]
     assert not [note for note in plan.notes if "had no v3-8" in note]
@@ -80,16 +81,16 @@ def test_of_zones_at_one_price_the_one_that_gave_a_vm_comes_first(world: World) 
     """A cheaper one still comes before it: what worked is no reason to pay more."""
     first, second, *others = _zones(world.plan())
     assert {first, second} == {"us-central1-a", "us-central1-b"}, "v3-8 costs the same in both"
-    world.launch(zones=(second,))
+    world.launch(zone=(second,))
     assert _zones(world.plan()) == [second, first, *others]
-    world.launch(zones=(others[0],))
+    world.launch(zone=(others[0],))
     assert _zones(world.plan()) == [second, first, *others]
 
 
 def test_of_zones_at_one_price_the_one_whose_bucket_has_the_data_set_comes_first(world: World) -> None:
     """Another accelerator left it there: nothing is uploaded again."""
     assert _zones(world.plan("v6e-1"))[0] == "us-central1-b"
-    world.launch("t4", zones=("us-east1-d",))
+    world.launch("t4", zone=("us-east1-d",))
     assert _zones(world.plan("v6e-1"))[0] == "us-east1-d"
 
 
@@ -112,7 +113,7 @@ def test_zones_whose_quota_is_enough_come_first_and_those_with_too_little_are_le
         f"v3-8 needs 8 of the quota {V3}, and these zones, with less, are not tried: {first} (4); --zone tries one all "
         "the same"
     ]
-    given = world.plan(zones=(first, second))
+    given = world.plan(zone=(first, second))
     assert (_zones(given), _left_out(given)) == ([first, second], [])
 
 
@@ -131,6 +132,29 @@ def test_a_zone_with_room_for_all_runs_side_by_side_comes_before_one_with_room_f
     assert regions("t4") == regions("t4x2") == regions("t4", repeats=2) == {first}
     assert regions("t4", repeats=3) == regions("t4,t4x2") == {roomy}
     assert regions("t4,t4x2", parallel=1) == {first}, "one at a time"
+
+
+def test_quotas_that_any_vm_counts_against_leave_zones_out_and_say_how_many_fit(world: World) -> None:
+    """A slice takes an address a host: four are too few for eight hosts, and enough for four of six small runs."""
+
+    def find(items: Sequence[Accelerator], _terms: Provisioning) -> list[Quota]:
+        every = dict.fromkeys(catalog_prices().all_zones("tpu"), 64.0)
+        few = {zone.rpartition("-")[0]: 4.0 for zone in every if not zone.startswith("us-west")}
+        return [
+            Quota(item.name, V3, item.chips, every, shared=(Quota(item.name, "IN_USE_ADDRESSES", item.workers, few),))
+            for item in items
+        ]
+
+    world.availability = FakeAvailability(quotas=find)
+    large = world.plan("v5litepod-32")
+    assert {zone.rpartition("-")[0] for zone in _zones(large)} == {"us-west1", "us-west4"}
+    [note] = _left_out(large)
+    assert note.startswith("v5litepod-32 needs 8 of the quota IN_USE_ADDRESSES, and these zones, with less")
+    small = world.plan("v3-8", repeats=6, parallel=6)
+    assert [note for note in small.notes if "at once" in note] == [
+        "in us-central1-a the quota IN_USE_ADDRESSES is 4, enough for 4 v3-8 at once; other runs wait or take the next "
+        "zone"
+    ]
 
 
 def test_without_capacity_comes_after_an_unknown_quota(world: World) -> None:
@@ -160,5 +184,5 @@ def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: 
         return [Quota(item.name, V3, 8, dict.fromkeys(zones, 0.0)) for item in items]
 
     world.availability = FakeAvailability(quotas=nothing)
-    spot = world.plan(provisioning=Provisioning.SPOT)
+    spot = world.plan(spot=True)
     assert (bool(_zones(spot)), asked) == (True, [Provisioning.SPOT])

@@ -140,5 +140,5 @@ def test_a_node_from_a_reservation_waits_in_a_queue_from_the_start(
     assert queued_until(run, attempt) == (half if queues else None)
     assert any("reservation: up to 50% of the 1 h may pass in the queue" in note for note in plan.notes) is queues
     world.availability = NOT_ASKED
-    [ordinary] = world.plan(item.name, zones=run.spec.zones).admitted
+    [ordinary] = world.plan(item.name, zone=run.spec.zones).admitted
     assert attempt.reserved_usd == ordinary.reserved_usd

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.nodes import as_one, on_each
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import NoCapacity, NotFound
@@ -142,7 +141,7 @@ def test_what_runs_is_billed_from_the_first_instance_on(world: World) -> None:
 def test_too_few_instances_are_a_stock_out_and_what_ran_is_paid(world: World) -> None:
     """The cloud deletes the one that it could make; it has been billed, so the attempt is not settled at $0."""
     gpus(world).room_for_one = True
-    [run] = world.drive(world.admit("t4-n2", zones=("us-central1-a",)))
+    [run] = world.drive(world.admit("t4-n2", zone=("us-central1-a",)))
     assert (run.state, run.error_code) == (RunState.FAILED, "NoCapacity")
     assert world.alive == 0
     [attempt] = world.ledger.attempts(run.id)
@@ -159,7 +158,7 @@ def test_a_teardown_by_another_process_deletes_every_instance(world: World) -> N
 
 def test_a_node_that_was_preempted_before_both_were_seen_is_not_waited_for(world: World) -> None:
     """The process was killed once its create was requested; then one of two is there, and the operation is over."""
-    [run] = world.admit("t4-n2", provisioning=Provisioning.SPOT)
+    [run] = world.admit("t4-n2", spot=True)
     made = gpus(world)
     made.dies_at_look = True
     with pytest.raises(KeyboardInterrupt):

@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.views.guess import guess_sentences
-from orchestrator.compiling.kept import KeptSteps
-from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.compiled_step import CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
-from orchestrator.planning.guess import Flops, Work, published_speeds, training_range
-from orchestrator.planning.known_flops import NOTHING_KNOWN, KnownFlops, keep_checked
+from orchestrator.planning.known_models import NOTHING_KNOWN, KnownModels, keep_checked
 from orchestrator.planning.plan import with_guesses
+from orchestrator.predict.figure import Flops
+from orchestrator.predict.kept_steps import KeptSteps
+from orchestrator.predict.published import Work, published, training_range
 from tests.fakes.world import World
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked, Trained
@@ -41,9 +42,9 @@ def test_how_many_published_epochs_lie_within_the_guess(world: World) -> None:
         work = Work(Flops(flops, ""), result.train_samples, 10_000, workload.signature.bytes, 1)
         [item] = named_accelerators([name])
         spec = replace(run.spec, accelerator=item, batch_size=result.global_batch, epochs=1, precision=precision)
-        found = training_range(spec, work, published_speeds())
+        found = training_range(spec, work)
         assert found is not None
-        return found.low_s <= result.sample_us * result.train_samples / 1e6 <= found.high_s
+        return found.low <= result.sample_us * result.train_samples / 1e6 <= found.top
 
     def count(gpu: str, precision: str) -> int:
         names = {"gpu": (gpu, precision), "tpu": ("v2-8", "auto")}
@@ -62,11 +63,12 @@ def test_how_many_published_epochs_lie_within_the_guess(world: World) -> None:
 
 def test_the_range_is_that_of_the_published_runs() -> None:
     """The shares and the step that docs/estimating.md names; none is faster than a device can be."""
-    speeds = published_speeds()
-    assert all(0 < each.of_peak < 1 and each.source for each in speeds.shares)
-    assert f"from {speeds.lowest_share:.0%} to {speeds.highest_share:.0%}" in DOCS
-    assert f"{speeds.slowest_step_s * 1e3:.0f} ms" in DOCS
-    assert all(phase.low_s < phase.high_s for phase in vars(speeds.phases).values())
+    share = published("peak_share")
+    assert 0 < share.low < share.top < 1
+    assert f"from {share.low:.0%} to {share.top:.0%}" in DOCS
+    assert f"{published('step_s').top * 1e3:.0f} ms" in DOCS
+    names = ("boot_s", "install_s", "compile_s", "compile_large_s", "upload_bits_per_s")
+    assert all(published(name).low < published(name).top and published(name).source for name in names)
 
 
 def test_a_large_model_is_guessed_by_its_arithmetic(world: World) -> None:
@@ -74,12 +76,11 @@ def test_a_large_model_is_guessed_by_its_arithmetic(world: World) -> None:
     [run] = world.plan("v3-8").runs
     work = Work(Flops(22.9e9, ""), 1_281_167, 50_000, 150_528, 1024)
     spec = replace(run.spec, batch_size=1024, epochs=1, cache="memory")
-    found = training_range(spec, work, published_speeds())
+    found = training_range(spec, work)
     assert found is not None
     peak_s = (1_281_167 + 50_000 / 3) * 22.9e9 / (4 * 123e12)
-    assert peak_s < found.low_s < found.high_s
-    assert found.high_s / found.low_s < 25
-    assert training_range(replace(spec, precision="float32"), work, published_speeds()) is None
+    assert peak_s < found.low < found.top < 25 * found.low
+    assert training_range(replace(spec, precision="float32"), work) is None
 
 
 def test_what_was_measured_replaces_the_guess(world: World) -> None:
@@ -88,8 +89,9 @@ def test_what_was_measured_replaces_the_guess(world: World) -> None:
     [before] = world.plan("t4", **asked).planned
     assert before.expected is None
     assert before.guess is not None
-    assert 0 < before.guess.low_usd < before.guess.high_usd
-    assert before.guess.training.high_s < before.guess.life.high_s
+    assert 0 < before.guess.usd.low < before.guess.usd.top
+    assert before.guess.training_s is not None
+    assert before.guess.training_s.top < before.guess.life_s.top
     world.launch("t4", **asked)
     plan = world.plan("t4,v3-8", **asked)
     by_name = {one.run.spec.accelerator.name: one for one in plan.planned}
@@ -98,7 +100,7 @@ def test_what_was_measured_replaces_the_guess(world: World) -> None:
     assert by_name["v3-8"].guess is not None
     total = plan.all_guessed_usd
     assert total is not None
-    assert total[0] == by_name["t4"].expected.usd + by_name["v3-8"].guess.low_usd
+    assert total[0] == by_name["t4"].expected.usd.best + by_name["v3-8"].guess.usd.low
     assert world.plan("t4", **asked).all_guessed_usd is None
     said = list(guess_sentences(plan))
     assert [each.partition(" $")[0] for each in said[:1]] == ["guess, nothing measured: v3-8"]
@@ -113,7 +115,7 @@ def test_nothing_is_reserved_or_refused_by_a_guess(world: World) -> None:
     guessed = with_guesses(plan.planned, huge, plan.data, catalog_prices(), NOTHING_KNOWN)
     again = replace(plan, planned=guessed)
     assert again.planned[0].guess is not None
-    assert again.planned[0].guess.low_usd > 10**5
+    assert again.planned[0].guess.usd.low > 10**5
     assert (again.worst_case_usd, again.all_vms_usd, again.notes) == (plan.worst_case_usd, plan.all_vms_usd, plan.notes)
     assert again.too_short == plan.too_short == {}
     again.check_long_enough()
@@ -128,14 +130,14 @@ def test_flops_of_own_models_are_those_that_a_command_counted(world: World, tmp_
     """`workloads check` first, for that code and that shape; else the TPU compiler, unless it has a loop."""
     plan = world.plan("t4")
     spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
-    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    known = KnownModels(tmp_path, KeptSteps(tmp_path))
     assert known.find(spec, plan.data) is None
     model = StepModel("my_model.py", "c0de", "tensorflow", "bfloat16", (28, 28, 1), 10, 4)
     step = CompiledStep(Outcome.COMPILED, 32, "libtpu", 1.0, program=_program(64e6), topology="v3:2x2", model=model)
     (tmp_path / "a.json").write_text(to_json(step))
     looped = replace(step, program=replace(_program(64e9), has_loop=True))
     (tmp_path / "b.json").write_text(to_json(looped))
-    assert KnownFlops(tmp_path, KeptSteps(tmp_path)).find(spec, plan.data) == Flops(2e6, "the TPU compiler")
+    assert KnownModels(tmp_path, KeptSteps(tmp_path)).find(spec, plan.data) == Flops(2e6, "the TPU compiler")
     trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=3_000_000, no_flops="", refused_by_xla="")
     checked = Checked(
         workload="my_model.py", code_sha256="c0de", files=("my_model.py",), input_shape=(28, 28, 1), units=10,
@@ -152,7 +154,7 @@ def test_what_xla_refused_in_a_check_is_kept_for_the_code_and_engine_that_were_c
     """Also where no FLOPs were counted; of a model that opens its own samples whatever their shape was."""
     plan = world.plan("v3-8")
     spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
-    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    known = KnownModels(tmp_path, KeptSteps(tmp_path))
     assert isinstance(plan.data, DatasetManifest)
     assert known.tpu_refusal(spec, plan.data) == ""
     trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=None, no_flops="none", refused_by_xla="EagerPyFunc")

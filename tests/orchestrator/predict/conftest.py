@@ -1,4 +1,4 @@
-"""A ledger for planners."""
+"""A ledger in which nothing is yet."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.compiling.bounds import bound_of
-from orchestrator.compiling.kept import KeptSteps
-from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.compiled_step import CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.errors import UsageError
-from orchestrator.planning.compiled_before import compiled_notes
+from orchestrator.planning.bound_notes import compiled_notes
+from orchestrator.predict.compiled import bound_of
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.report.compare import compare_sources
 from orchestrator.report.schema import Report
 from orchestrator.report.sources import Source, with_bounds
@@ -121,7 +121,7 @@ def test_what_may_stay_on_the_chip_is_not_counted_against_a_measured_step() -> N
     memory = Program(10**9, 10**9, 10**9, 0, 0, flops=1.0, accessed_bytes=2e9, has_loop=False)
     bound = bound_of(step_of(0, program=memory), V3)
     assert bound is not None
-    assert bound.least_s == pytest.approx(2e9 / 450e9)
+    assert bound.step_s.low == pytest.approx(2e9 / 450e9)
     assert bound.surely_s == pytest.approx((2e9 - 2 * 160 * 2**20) / 450e9 / 1.1)
     own = bound_of(step_of(0, program=memory, model=replace(MODEL, code_sha256="a" * 64)), V3)
     assert own is not None
@@ -142,7 +142,7 @@ def test_a_plan_shows_what_was_compiled_before(run_cli: Shell) -> None:
 
 def test_what_does_not_fit_is_not_rented(tmp_path: Path, world: World) -> None:
     """Before anything costs money, in the compiler's words; not where another compiler's program fits."""
-    plan = world.plan(batch_sizes=[256])
+    plan = world.plan(batch_size=[256])
     rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
     assert isinstance(plan.data, DatasetManifest)
     too_large = step_of(0, program=None, outcome=Outcome.OUT_OF_MEMORY, words="Used 20.50G of 15.75G hbm")

@@ -1,4 +1,4 @@
-"""One training step of one replica as a compiler took it, and the port behind which the compiler is."""
+"""One training step of one replica as a compiler took it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
-from typing import Protocol
 
 from orchestrator.domain.accelerators import Accelerator
 
@@ -143,21 +142,3 @@ def topology_of(item: Accelerator, *, all_replicas: bool = False) -> str:
         sides[0] *= 2
         sides.sort()
     return f"{generation}:{'x'.join(map(str, sides))}" + (f" {config}" if config else "")
-
-
-class StepCompiler(Protocol):
-    """Compiles the training step of one workload for TPUs that are not there."""
-
-    @property
-    def jobs(self) -> int:
-        """How many steps it compiles side by side."""
-
-    @property
-    def is_of_all_replicas(self) -> bool:
-        """Whether its programs are of all replicas, with what they exchange; else of one."""
-
-    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
-        """Compile the step of one replica of that topology ("v5e:2x2"), or of all its `replicas`, or say what is known.
-
-        May be called from several threads. Raises UsageError for a model that cannot be built at all.
-        """

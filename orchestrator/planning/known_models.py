@@ -1,15 +1,17 @@
-"""What earlier commands found of a user's own model: its operations, and whether a TPU's compiler refuses it."""
+"""What earlier commands found of the models of a launch: their FLOPs, and what a TPU compiler said of their steps."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.compiling.kept import KeptSteps
-from orchestrator.compiling.step import StepModel
+from orchestrator.domain.compiled_step import StepModel
 from orchestrator.domain.runs import RunSpec
-from orchestrator.planning.guess import Flops
+from orchestrator.planning.own_workload import WOULD_FAIL
+from orchestrator.predict.figure import Flops
+from orchestrator.predict.kept_steps import KeptSteps
 from orchestrator.private_file import write_private
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked
@@ -24,7 +26,7 @@ def keep_checked(state: Path, found: Checked) -> None:
 
 
 @dataclass(frozen=True)
-class KnownFlops:
+class KnownModels:
     """Of all that was checked or compiled with this state folder."""
 
     state: Path
@@ -62,7 +64,7 @@ class KnownFlops:
         return next((each.trained.refused_by_xla for each in of_engine if each.trained), "")
 
 
-NOTHING_KNOWN = KnownFlops(Path(os.devnull), KeptSteps(Path(os.devnull)))
+NOTHING_KNOWN = KnownModels(Path(os.devnull), KeptSteps(Path(os.devnull)))
 """Of a state folder in which nothing is."""
 
 
@@ -76,3 +78,13 @@ def _read(path: Path) -> Checked | None:
 
 def _path(state: Path, code_sha256: str, shape: tuple[int, ...], units: int) -> Path:
     return state / "checked" / f"{code_sha256}-{'x'.join(map(str, shape))}-{units}.json"
+
+
+def refused_by_xla(specs: Sequence[RunSpec], data: DatasetManifest | None, known: KnownModels) -> Iterator[str]:
+    """A warning that names the TPUs of a launch on which the model would fail, for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for spec in specs:
+        if spec.accelerator.device == "tpu" and (why := known.tpu_refusal(spec, data)):
+            names.setdefault(why, {})[spec.accelerator.name] = None
+    for why, refusing in names.items():
+        yield f"warning: {', '.join(refusing)}: `workloads check` found: {WOULD_FAIL.format(why)}"

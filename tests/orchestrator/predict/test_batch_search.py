@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compiling.search import Boundary, largest_batch
-from orchestrator.compiling.step import Outcome
+from orchestrator.domain.compiled_step import Outcome
+from orchestrator.predict.batch_search import Boundary, largest_batch
 from tests.fakes.compiler import GIB, LawCompiler
 
 

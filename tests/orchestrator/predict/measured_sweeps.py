@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
+from orchestrator.cli.views.extrapolation import Extrapolation
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import money_view
-from orchestrator.planning.extrapolate import Answer, Extrapolation, ExtrapolationRequest, extrapolate
+from orchestrator.predict.extrapolate import Answer, Job, Terms, extrapolate
 from orchestrator.report.sources import Source
+from orchestrator.report.sweep import measurements
 from tests.records import make_record
 from trainer.record.record import Record
 
@@ -30,14 +29,11 @@ def record(
     eval_s: float = 0.25,
     once_s: float = 50.0,
     cache: str = "none",
-    wait: float = 0.0,
     pixels: int = 784,
     **changes: Any,
 ) -> Record:
     """A run of three equal epochs; without `cache` its samples were streamed, so that its line holds at any size."""
-    epoch = PLAIN.epochs[2].model_copy(
-        update={"wall_s": steady_s, "eval_s": eval_s, "samples": samples, "input_wait_s": wait * steady_s}
-    )
+    epoch = PLAIN.epochs[2].model_copy(update={"wall_s": steady_s, "eval_s": eval_s, "samples": samples})
     resident = cache == "device"
     chosen = {"train_samples": samples, "cache": cache, "input": "device-resident" if resident else "streamed"}
     parts: dict[str, Any] = {
@@ -80,20 +76,13 @@ def sweep(
 
 
 def ask(ledger: Ledger, sources: list[Source], images: float, **asked: Any) -> Extrapolation:
-    """What `estimate --images .. --from ..` computes, with $300 of credit."""
-    flags: dict[str, Any] = {
-        "test_images": None, "epochs": 3, "workload": None, "accelerators": (), "zones": (),
-        "provisioning": Provisioning.ON_DEMAND,
-    }  # fmt: skip
-    request = ExtrapolationRequest(images=int(images), **{**flags, **asked})
-    money = money_view(ledger, Credit(amount_usd=Decimal(300), stated_at=NOW), NOW)
-    return extrapolate(request, sources, ledger, catalog_prices(), money)
+    """What `estimate --images .. --from ..` computes."""
+    found = measurements(sources, asked.get("accelerators", ()), ledger)
+    job = Job(int(images), asked.get("test_images", found.test_samples), asked.get("epochs", 3))
+    terms, beyond = Terms(Provisioning.ON_DEMAND, ()), asked.get("beyond", False)
+    return Extrapolation(found, job, *extrapolate(found, job, terms, catalog_prices(), beyond=beyond))
 
 
 def answer(ledger: Ledger, sources: list[Source], images: float, **asked: Any) -> Answer:
     [one] = ask(ledger, sources, images, **asked).answers
     return one
-
-
-def bound(one: Answer, name: str) -> float:
-    return next(each.seconds for each in one.bounds if each.name == name)

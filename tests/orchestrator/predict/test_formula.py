@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.planning.model_bounds import bound_notes
+from orchestrator.planning.bound_notes import formula_notes
 from tests.fakes.world import World
 from tests.trainer.data.pictures import write_photos
 from trainer.workloads import get_workload
@@ -19,7 +19,7 @@ from trainer.workloads.signature import images
 def test_a_launch_that_cannot_end_in_time_says_so(world: World, tmp_path: Path) -> None:
     """A T4 has 65e12 FLOP/s, and ResNet-50 takes 22.9e9 for an image; with enough hours nothing is said."""
     photos = write_photos(tmp_path / "photos", classes=3)
-    options = {"workload": "resnet50", "data": photos, "batch_sizes": (8,), "epochs": 10**6}
+    options = {"workload": "resnet50", "data": photos, "batch_size": (8,), "epochs": 10**6}
     plan = world.plan("t4", max_hours=Decimal("2"), **options)
     samples = plan.data.splits.train.samples
     flops = get_workload("resnet50").figures_for(images((224, 224, 3), 3))
@@ -34,6 +34,6 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(world: World) -> None:
     """Two numbers for each of 1.2e9 parameters, 9.6e9 bytes, fit into the 16 GiB of a core of v3; three do not."""
     [run] = world.plan("v3-8").runs
     resnet, adam = get_workload("resnet50"), get_workload("mnist-cnn")
-    assert bound_notes(resnet, ModelFigures(1_200_000_000, 1), [run.spec], 10) == []
+    assert formula_notes(resnet, ModelFigures(1_200_000_000, 1), [run.spec], 10) == []
     with pytest.raises(UsageError, match=r"of mnist-cnn take 17\.9 GiB on each replica, and one of v3-8 has 16"):
-        bound_notes(adam, ModelFigures(1_600_000_000, 1), [run.spec], 10)
+        formula_notes(adam, ModelFigures(1_600_000_000, 1), [run.spec], 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.compiling.step import CompiledStep, Outcome
+from orchestrator.domain.compiled_step import CompiledStep, Outcome
 
 _STEPS = 16
 _MOST = 2**20

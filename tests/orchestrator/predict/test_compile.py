@@ -9,12 +9,13 @@ import pytest
 
 from infra.compiler.collectives import collectives
 from orchestrator.cli.views.compiled import Priced, compiled_json, sentences
-from orchestrator.compiling.bounds import bound_of
-from orchestrator.compiling.compile import Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import CompiledStep, Outcome, Program, topology_of
 from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.compiled_step import CompiledStep, Outcome, Program, topology_of
 from orchestrator.domain.money import Rate
 from orchestrator.errors import UsageError
+from orchestrator.predict.compile import Compiled, compile_all, wanted_steps
+from orchestrator.predict.compiled import bound_of
+from orchestrator.predict.figure import Evidence
 from tests.fakes.compiler import GIB, LawCompiler
 
 
@@ -86,12 +87,13 @@ def test_bounds_are_those_of_the_roofline() -> None:
     assert bound.compute_s == pytest.approx(0.01)
     assert bound.memory_s == pytest.approx(5e9 / 450e9)
     assert bound.accessed_s == pytest.approx(0.02)
-    assert bound.least_s == pytest.approx(5e9 / 450e9), "what the compiler counts as accessed is no floor"
+    assert bound.step_s.low == pytest.approx(5e9 / 450e9), "what the compiler counts as accessed is no floor"
+    assert (bound.step_s.high, bound.step_s.rests_on) == (None, Evidence.COMPILED)
     assert (bound.binds, bound.peak_share) == ("memory bandwidth", pytest.approx(0.5))
-    assert bound.samples_per_s == pytest.approx(1024 / (5 / 450))
-    rate = Rate(Decimal(36), Decimal(0), "list", (), None)
-    assert bound.least_usd(rate, 1024 * 100) == pytest.approx(Decimal(100 * 5 / 450 * 0.01), rel=Decimal("1e-9"))
-    assert bound.epoch_least_usd(rate, 1024 * 3 - 1) == bound.least_usd(rate, 1024 * 2), "an epoch has whole steps"
+    assert bound.sample_s.low == pytest.approx(5 / 450 / 1024)
+    epoch = bound.epoch_usd(Rate(Decimal(36), Decimal(0), "list", (), None), 1024 * 3 - 1)
+    assert epoch is not None
+    assert epoch.low == pytest.approx(Decimal(2 * 5 / 450 * 0.01), rel=Decimal("1e-9")), "an epoch has whole steps"
 
 
 def test_a_loop_and_a_batch_beyond_the_epoch_are_said() -> None:

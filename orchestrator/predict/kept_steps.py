@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.compiling.step import CompiledStep, StepModel, topology_of
 from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.compiled_step import CompiledStep, StepModel, topology_of
 from orchestrator.domain.dataclass_json import from_json
 
 

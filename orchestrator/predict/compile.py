@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.compiling.bounds import StepBound, bound_of
-from orchestrator.compiling.search import Boundary, largest_batch
-from orchestrator.compiling.step import CompiledStep, Outcome, StepCompiler, topology_of
 from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.compiled_step import CompiledStep, Outcome, topology_of
 from orchestrator.errors import UsageError
-
-COMPILED_NOT_RUN = "compiled by the TPU compiler, not run"
+from orchestrator.ports import StepCompiler
+from orchestrator.predict.batch_search import Boundary, largest_batch
+from orchestrator.predict.compiled import StepBound, bound_of
 
 
 @dataclass(frozen=True)

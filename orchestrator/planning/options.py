@@ -1,0 +1,285 @@
+"""The options of a launch, each stated once: name, types, default, range and help.
+
+The command line, experiment files and the Python interface are made from `LaunchOptions`; `estimate` takes a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.domain.accelerators import Accelerator, Provisioning
+    from orchestrator.domain.runs import Engine
+
+Given = TypeVar("Given")
+Value = TypeVar("Value")
+
+
+class Parsed(click.ParamType[Value]):
+    """A type of click's whose text `read` reads; the message of its ValueError is shown."""
+
+    def __init__(self, name: str, read: Callable[[Any], Value]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
+        try:
+            return self._read(value)
+        except ValueError as cause:
+            return self.fail(str(cause), param, ctx)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds; an error says "integer", not "integer range"."""
+
+    name = "integer"
+
+
+def _entries(value: Any) -> list[str]:
+    """The parts of `a,b`, or the items of a sequence; None is written `auto`."""
+    items = str(value).split(",") if isinstance(value, str | int) else value
+    return ["auto" if item is None else str(item).strip() for item in items]
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    """`a,b` -> ("a", "b"); an empty entry, as of an unset variable, is an error."""
+    parts = _entries(value)
+    if not all(parts):
+        raise ValueError(f"{value!r} has an empty entry")
+    return tuple(parts)
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    """`256,512` -> (256, 512), all positive and different."""
+    parts = _entries(value)
+    if any(not part.isascii() or not part.isdigit() or int(part) == 0 for part in parts):
+        raise ValueError(f"{value!r} is not a list of positive whole numbers like 256,512")
+    numbers = tuple(map(int, parts))
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"{value!r} lists a number twice")
+    return numbers
+
+
+def _batches(value: Any) -> tuple[int | None, ...]:
+    """`256,auto` -> (256, None): `auto` is the one that the device is fastest with."""
+    parts = _entries(value)
+    if parts.count("auto") > 1:
+        raise ValueError(f"{value!r} lists auto twice")
+    given = [part for part in parts if part != "auto"]
+    numbers = iter(_ints(",".join(given)) if given else ())
+    return tuple(None if part == "auto" else next(numbers) for part in parts)
+
+
+def _engines(value: Any) -> tuple[Engine, ...]:
+    """`tensorflow,jax` -> both, in that order."""
+    from orchestrator.domain.runs import Engine
+
+    parts, known = _entries(value), [engine.value for engine in Engine]
+    if unknown := [part for part in parts if part not in known]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(known)}")
+    if len(set(parts)) != len(parts):
+        raise ValueError(f"{value!r} lists an engine twice")
+    return tuple(map(Engine, parts))
+
+
+def _amount(value: Any) -> Decimal:
+    """A positive amount, exact."""
+    try:
+        amount = Decimal(str(value).removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise ValueError(f"{value!r} is not an amount like 0.5")
+    return amount
+
+
+LIST = Parsed("A[,B...]", _list)
+INTS = Parsed("N[,M...]", _ints)
+BATCHES = Parsed("N|auto[,...]", _batches)
+ENGINES = Parsed("ENGINE[,...]", _engines)
+AMOUNT = Parsed("AMOUNT", _amount)
+FILE = click.Path(path_type=Path)
+
+
+@dataclass(eq=False)
+class Option(Generic[Given, Value]):
+    """A field of a dataclass of options, and what `click.option` needs to make the command's option of it.
+
+    A descriptor, which dataclasses support (docs.python.org/3/library/dataclasses.html#descriptor-typed-fields): type
+    checkers see what may be `Given` as the parameter of `__init__`, and the `Value` that is made of it as the
+    attribute. Setting it raises click.BadParameter for what the command would refuse, too.
+    `required`: by the command. `configured`: the configuration has the command's default.
+    """
+
+    help: str
+    kind: click.ParamType[Any]
+    default: Any = None
+    metavar: str | None = None
+    required: bool = False
+    configured: bool = False
+    name: str = field(init=False)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Value:
+        value: Value = self.default if instance is None else vars(instance)[self.name]
+        return value
+
+    def __set__(self, instance: object, given: Given) -> None:
+        vars(instance)[self.name] = self.default if given is None else self.kind.convert(given, None, None)
+
+
+Flag = Option[bool, bool]
+Number = Option[int, int]
+OptionalNumber = Option[int | None, int | None]
+OptionalShare = Option[float | None, float | None]
+Amount = Option[float | Decimal, Decimal]
+OptionalAmount = Option[float | Decimal | None, Decimal | None]
+Text = Option[str, str]
+OptionalText = Option[str | None, str | None]
+File = Option[str | Path | None, Path | None]
+Names = Option[Sequence[str], tuple[str, ...]]
+Numbers = Option[int | Sequence[int], tuple[int, ...]]
+Batches = Option[int | Literal["auto"] | Sequence[int | Literal["auto"] | None], tuple[int | None, ...]]
+Framework = Literal["tensorflow", "jax"]
+Engines = Option["Framework | Engine | Sequence[Framework | Engine]", "tuple[Engine, ...]"]
+Cache = Literal["auto", "device", "memory", "disk", "none"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """The options of `orchestrate launch`, in the order of its help. A batch size None is `auto`.
+
+    `no_early_stop`: the command has --early-stop, too, and `early_stop` is the key in a file. `workload` is "" where a
+    script is launched instead.
+    """
+
+    accel: Names = Option("Types, e.g. v3-8,t4; or host:USER@ADDRESS.", LIST, (), required=True)
+    nodes: Number = Option(
+        "VMs per run, each with the GPUs of --accel; t4 --nodes 2 is t4-n2.",
+        WholeNumber(1, 8),  # NODES_MAX, without the time that importing it takes
+        1,
+    )
+    workload: Option[str | Path, str] = Option(
+        "What to train (`orchestrate workloads`), or your own .py or .keras file.", click.STRING, "mnist-cnn"
+    )
+    engine: Engines = Option("Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]", ENGINES, ())
+    script: File = Option("Any training script; its folder is copied to the VM.", FILE)
+    command: OptionalText = Option("How to start it (docs/scripts.md). Default: python SCRIPT.", click.STRING)
+    requirements: File = Option("What to install for it.", FILE)
+    checkpoint_mib: OptionalNumber = Option(
+        "Most MiB of its {checkpoint} folder, kept in the bucket. Default: 128.", WholeNumber(1, 2**20)
+    )
+    epochs: OptionalNumber = Option("Default: the workload's own.", WholeNumber(1, 1_000_000))
+    batch_size: Batches = Option("Global batch; N,M for a sweep; auto: each device's best.", BATCHES, ())
+    data_size: Numbers = Option("Training samples; N,M for a sweep.", INTS, ())
+    repeats: Number = Option("Runs of each combination.", WholeNumber(1, 20), 1)
+    seed: Number = Option("Seed of the first repeat; each further one adds 1.", WholeNumber(0, 2**31 - 1), 0)
+    learning_rate: OptionalShare = Option(
+        "Not scaled with the batch. Default: the workload's own.", click.FloatRange(0, 10, min_open=True)
+    )
+    data: File = Option(
+        "Folder of samples, an .npz or a text file: docs/data.md; of a script any folder. Default: a sample.", FILE
+    )
+    image_size: OptionalNumber = Option(
+        "Side of photos and clips, in pixels. Default: the workload's.", WholeNumber(8, 4096)
+    )
+    sequence_length: OptionalNumber = Option(
+        "Tokens of a sequence of text. Default: the workload's.", WholeNumber(2, 2**20)
+    )
+    cache: Option[Cache, str] = Option(
+        "Where samples are kept; none: stream from the bucket in every epoch.", click.Choice(get_args(Cache)), "auto"
+    )
+    precision: Option[Precision, str] = Option(
+        "The same on all accelerators; auto: what each computes fastest.", click.Choice(get_args(Precision)), "auto"
+    )
+    inference_calls: OptionalNumber = Option(
+        "Timed at each batch after training, at most; 0: not measured.  [default: 200; 20 on the local cloud]",
+        WholeNumber(0, 10_000),
+    )
+    profile: Flag = Option("Bring back a TensorBoard trace of a few steps after the last epoch.", click.BOOL, False)
+    target: OptionalShare = Option(
+        "Test accuracy to compare time and cost to, e.g. 0.97; stated before the runs, so results count as a verdict.",
+        click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+    )
+    max_hours: Amount = Option(
+        "Delete each VM after this many hours. Default: 1 (or the configuration).", AMOUNT, Decimal(1), configured=True
+    )
+    max_usd: OptionalAmount = Option("Cap for this launch, besides the credit.", AMOUNT)
+    max_attempts: Number = Option("VMs per run, if preempted.", WholeNumber(1, 10), 2)
+    checkpoint_every: Option[int | str | None, str | None] = Option(
+        "Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
+        click.STRING,
+        metavar="N[steps]|none",
+    )
+    spot: Flag = Option("Spot VMs: cheaper, may be preempted.", click.BOOL, False)
+    flex_start: Flag = Option("Queue for TPU capacity; Google deletes the VM at the deadline.", click.BOOL, False)
+    queue: OptionalAmount = Option(
+        "Hours of --max-hours to wait for a TPU once no zone has one; with --flex-start or --reservation at once.",
+        AMOUNT,
+        metavar="HOURS",
+    )
+    reservation: Text = Option(
+        "Rent what it is for from this reservation alone; another project's: projects/PROJECT/reservations/NAME.",
+        click.STRING,
+        "",
+        "NAME",
+    )
+    zone: Names = Option(
+        "Zones to try, in order. Default: the cheapest first; for launch, those with enough quota.", LIST, ()
+    )
+    no_early_stop: Flag = Option("Stop renting repeats once every pair has a verdict.", click.BOOL, False)
+    parallel: Number = Option("Runs side by side, as far as credit and quota allow.", WholeNumber(1, 1000), 4)
+    run_by_run: Flag = Option("Reserve budget for each run when it starts, not for all at once.", click.BOOL, False)
+    ignore_checks: Flag = Option("Launch even if a check of the account fails: it may be wrong.", click.BOOL, False)
+    project: OptionalText = Option(
+        "A Google Cloud project, or the local cloud. Default: the configuration's.", click.STRING, metavar="ID|local"
+    )
+
+    def given(self, *names: str) -> list[str]:
+        """List those of the options that are not at their default, as the command line has them."""
+        changed = (name for name in names if getattr(self, name) != OPTIONS[name].default)
+        return [f"--{name.replace('_', '-')}" for name in changed]
+
+    @property
+    def chosen(self) -> list[Accelerator]:
+        """The accelerators that `--accel` and `--nodes` name. Raises UsageError."""
+        from orchestrator.domain.accelerators import named_accelerators
+
+        return named_accelerators(self.accel, self.nodes)
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Those of `--engine`, or the default."""
+        return self.engine or _engines("tensorflow")
+
+    @property
+    def provisioning(self) -> Provisioning:
+        """The terms on which VMs are rented."""
+        from orchestrator.domain.accelerators import Provisioning
+
+        if self.flex_start:
+            return Provisioning.FLEX_START
+        return Provisioning.SPOT if self.spot else Provisioning.ON_DEMAND
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a verdict, on two accelerators or on two engines, may make the last repeats unnecessary."""
+        from orchestrator.domain.runs import FIRST_LOOK
+
+        return not self.no_early_stop and (len(self.accel) > 1 or len(self.engine) > 1) and self.repeats > FIRST_LOOK
+
+
+OPTIONS: dict[str, Option[Any, Any]] = {
+    name: option for name, option in vars(LaunchOptions).items() if isinstance(option, Option)
+}
+"""The options of `launch` by name, in order."""
