@@ -1,13 +1,11 @@
 """Every gcloud and gsutil command that users of TPU and GPU VMs type, tried on a local cloud, as a Markdown table.
 
-`python -m benchmarks.gcloud_table [--output FILE]`, with the environment of `orchestrate cloud env` alone.
+`python -m benchmarks.gcloud_table [--output FILE]`, with the environment of `localcloud env` alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 import subprocess
 import sys
@@ -17,6 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import tomllib
+
+from localcloud import client
 
 _COMMANDS = Path(__file__).with_name("gcloud_commands.toml")
 _TIMEOUT_S = 300
@@ -80,7 +80,7 @@ def table(tried: dict[str, list[Tried]]) -> str:
     lines = [
         "# gcloud and gsutil against the local cloud", "",
         "Printed by `python -m benchmarks.gcloud_table`: every command ran as it stands here, in a shell after",
-        f'`eval "$(orchestrate cloud env)"` and nothing else. {version}, {datetime.now(timezone.utc):%Y-%m-%d}.', "",
+        f'`eval "$(localcloud env)"` and nothing else. {version}, {datetime.now(timezone.utc):%Y-%m-%d}.', "",
         f"{len(everything)} commands: {len(everything) - refused - failed} work, {refused} are refused as Google "
         f"refuses them, {failed} fail.",
     ]  # fmt: skip
@@ -102,19 +102,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write the table there too")
     parser.add_argument("--only", default="", help="only groups whose name contains this")
     arguments = parser.parse_args()
-    orchestrate = [sys.executable, "-m", "orchestrator"]
     with tempfile.TemporaryDirectory() as home:
-        folder = Path(home)
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": home,
-            "ORCHESTRATE_HOME": f"{home}/state",
-            "PYTHONPATH": str(Path.cwd()),
-        }
-        subprocess.run([*orchestrate, "cloud", "up"], env=env, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        folder, state = Path(home), Path(home) / "state"
+        cloud = client.ensure_up(state)
         try:
-            shown = subprocess.run([*orchestrate, "cloud", "env", "--json"], env=env, cwd=folder, check=True, stdout=-1)
-            shell = {"HOME": home, **json.loads(shown.stdout)}
+            shell = {"HOME": home, **client.environment(cloud)}
             tried: dict[str, list[Tried]] = {}
             for name, commands in groups().items():
                 for command in commands if arguments.only in name else ():
@@ -122,7 +114,7 @@ def main() -> int:
                     tried.setdefault(name, []).append(done)
                     sys.stderr.write(f"{done.row()}\n" + ("" if done.as_expected else done.output[-2000:]))
         finally:
-            subprocess.run([*orchestrate, "cloud", "down", "--destroy"], env=env, cwd=folder, check=True)
+            client.stop(state, destroy=True)
         page = table(tried)
     sys.stdout.write(page)
     if arguments.output:

@@ -35,7 +35,7 @@ from typing import Any
 
 import psutil
 
-from infra.localcloud import client
+from localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.fakes.parallel_runs import ManyWorld
@@ -178,12 +178,10 @@ class LocalCloud:
 
     def __enter__(self) -> dict[str, Any]:
         self.state.mkdir(parents=True, mode=0o700)
-        catalog = ROOT / "orchestrator" / "catalog"
         options = ["--state", str(self.state), "--vm-python", str(self.image), "--create-s", "1"]
-        options += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
         with (self.state / "start.log").open("wb") as log:
             self.server = subprocess.Popen(
-                [sys.executable, "-m", "infra.localcloud", *options], cwd=ROOT, stdout=log, stderr=log
+                [sys.executable, "-m", "localcloud", "serve", *options], cwd=ROOT, stdout=log, stderr=log
             )
         until(lambda: client.find(self.state) is not None, 60)
         cloud = client.find(self.state)

@@ -21,7 +21,7 @@ from statistics import median
 from uuid import uuid4
 
 from infra.gcp.storage import Buckets
-from infra.localcloud.client import environment
+from localcloud.client import environment
 from orchestrator.bootstrap import UPLOAD_THREADS
 from orchestrator.running.stages.prepare import upload_shards
 from tests.local_cloud import LocalCloud

@@ -113,47 +113,41 @@ def other_ledgers(project: Project) -> list[OtherLedger]:
     return [one for one in found if one.runs or one.problem]
 
 
-def catalog_file(name: str) -> Path:
-    """A file of the catalog: the local cloud bills by the same prices and rents the same accelerators."""
-    from importlib.resources import files
-
-    return Path(str(files("orchestrator.catalog") / name))
-
-
 def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
     """The variables that point Google's tools at the local cloud of this `cloud.json`."""
-    from infra.localcloud import client
+    from localcloud import client
 
     return client.environment(said)
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     """The local cloud's `cloud.json`, started if asked; None when it does not run. Raises CloudError, UsageError."""
-    from infra.localcloud import client
+    from localcloud import client
 
     try:
         if not start:
             return client.find(project.cloud_state)
         require_extra("local", "the local cloud")
-        prices, accelerators = catalog_file("prices.csv"), catalog_file("accelerators.toml")
-        return client.ensure_up(project.cloud_state, prices, accelerators, project.name)
+        return client.ensure_up(project.cloud_state, project.name)
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
 
-def reset_local_cloud(project: Project) -> dict[str, Any]:
-    """Empty the running local cloud of a project; its `cloud.json` from then on. Raises CloudError."""
-    from infra.localcloud import client
+def stop_local_cloud(project: Project, *, destroy: bool) -> bool:
+    """Stop it and wait until it has; False when it was not running. Raises CloudError; UsageError where VMs run."""
+    from localcloud import client
 
     try:
-        return client.reset(project.cloud_state)
+        return client.stop(project.cloud_state, destroy=destroy)
+    except client.RefusedByLocalCloud as cause:
+        raise UsageError(str(cause), "`orchestrate teardown --all` first, or --destroy") from cause
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
 
 def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError, UsageError."""
-    from infra.localcloud import client
+    from localcloud import client
 
     try:
         return client.control(cloud, what, body)

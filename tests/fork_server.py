@@ -37,7 +37,7 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = Path(__file__).with_name("fork_client.py")
-_OURS = ("infra", "orchestrator", "tests", "trainer")
+_OURS = ("infra", "localcloud", "orchestrator", "tests", "trainer")
 _ROOM_BYTES = 32 * 1024
 """Most bytes of a program's arguments, and of its environment. The server starts with padding of this size in both,
 which `_show` overwrites."""

@@ -15,13 +15,20 @@ import pytest
 
 from infra.gcp.account import GPUS_EVERYWHERE_ID
 from infra.gcp.permissions import APIS
+from localcloud.__main__ import parser as localcloud_parser
 from orchestrator.cli import COMMANDS, cli
 from orchestrator.domain.accelerators import Provisioning, accelerators
+from tests.test_architecture import FILES
 from trainer.flags import parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
-FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "examples")
+PAGES = sorted(
+    {
+        ROOT / "README.md",
+        *(page for room in ("docs", "orchestrator", "localcloud") for page in (ROOT / room).rglob("*.md")),
+    }
+)
+FOLDERS = ("orchestrator", "infra", "trainer", "localcloud", "tests", "docs", "benchmarks", "examples")
 FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")} | {
     path.name for path in ROOT.glob("*.*")
 }
@@ -71,8 +78,9 @@ def subcommands(group: click.Command) -> dict[str, click.Command]:
 
 @cache
 def every_option() -> set[str]:
-    """All options of all commands and of the trainer."""
-    known = {name for action in parser()._actions for name in action.option_strings}
+    """All options of all commands, of the trainer and of the command `localcloud`."""
+    [ours] = [action.choices.values() for action in localcloud_parser()._actions if isinstance(action.choices, dict)]
+    known = {name for each in (parser(), *ours) for action in each._actions for name in action.option_strings}
     commands = [cli, *subcommands(cli).values()]
     for command in [*commands, *(each for group in commands for each in subcommands(group).values())]:
         known |= options_of(command)
@@ -100,7 +108,7 @@ def missing(code: str) -> Iterator[str]:
         yield code
     for words in commands_in(code):
         yield from (f"{code}: {word}" for word in unknown_words(words))
-    for module in re.findall(r"python -m ((?:trainer|benchmarks|infra)[\w.]*)", code):
+    for module in re.findall(r"python -m ((?:trainer|benchmarks|infra|localcloud)[\w.]*)", code):
         if not find_spec(module):
             yield module
     if code.startswith("--") and re.split("[ =]", code)[0] not in every_option():
@@ -161,7 +169,7 @@ def test_nothing_that_users_read_has_a_forbidden_word() -> None:
     """Strings of ours, and the pages but for the glossary itself."""
     words = forbidden()
     found = []
-    for path in [file for folder in ("orchestrator", "infra", "trainer") for file in (ROOT / folder).rglob("*.py")]:
+    for path in FILES:
         if words.search(code := path.read_text()):
             found += [f"{path}: {string}" for string in shown(code) if words.search(string)]
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]:

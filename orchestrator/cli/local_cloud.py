@@ -1,4 +1,4 @@
-"""The local cloud as the command line sees it: stopping it, its contents, its environment."""
+"""The local cloud as the command line sees it: its contents, its environment."""
 
 from __future__ import annotations
 
@@ -7,27 +7,22 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bootstrap import (
-    SystemClock,
     ask_local_cloud,
     connect_account,
     local_cloud,
     local_cloud_environment,
+    stop_local_cloud,
 )
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
 from orchestrator.errors import CloudError, OrchestratorError, UsageError
-from orchestrator.running.waiting import wait_for
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.doctor.preflight import QuotasAskedOnce
-
-STOP_TIMEOUT_S = 60.0
-VM_KINDS = ("node", "instance")
 
 
 @contextmanager
@@ -40,31 +35,6 @@ def local_project(*, as_json: bool) -> Iterator[Project]:
                 "`--project local` means the local cloud, whatever the configuration says",
             )
         yield project
-
-
-def stop(project: Project, *, destroy: bool) -> bool:
-    """Stop it and wait until its process has ended; False when it was not running. Raises UsageError, Unavailable."""
-    said = local_cloud(project, start=False)
-    if said is None and destroy and (project.cloud_state / "cloud.json").exists():
-        said = local_cloud(project, start=True)  # only it can delete the VMs that it left
-    if said is None:
-        return False
-    items = ask_local_cloud(said, "inventory")["items"]
-    alive = [f"{item['name']} in {item['zone']}" for item in items if item["kind"] in VM_KINDS]
-    if alive and not destroy:
-        raise UsageError(
-            f"VMs are running in the local cloud: {', '.join(alive)}",
-            "`orchestrate teardown --all` first, or --destroy",
-        )
-    ask_local_cloud(said, "shutdown", {"destroy": destroy})
-    wait_for(
-        lambda: None if _is_alive(int(said["pid"])) else True,
-        clock=SystemClock(),
-        timeout_s=STOP_TIMEOUT_S,
-        poll_s=0.1,
-        what="the stop of the local cloud",
-    )
-    return True
 
 
 @contextmanager
@@ -94,7 +64,7 @@ def stopped_again(project: Project) -> Iterator[None]:
     finally:
         if was_off:
             with suppress(OrchestratorError):
-                stop(project, destroy=False)
+                stop_local_cloud(project, destroy=False)
 
 
 def _is_off(project: Project) -> bool:
@@ -148,15 +118,3 @@ def environment(project: Project) -> dict[str, str]:
     if said is None:
         raise CloudError("the local cloud is not running", "start it: `orchestrate cloud up`")
     return local_cloud_environment(said)
-
-
-def _is_alive(pid: int) -> bool:
-    """True if the process runs; a zombie does not."""
-    try:
-        os.kill(pid, 0)
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return not Path("/proc/self").exists()  # gone meanwhile; without /proc the signal has answered
-    return fields[0] != "Z"

@@ -18,6 +18,7 @@ from infra.gcp.nodes import allows
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
+from localcloud.tests.google_api.permissions import GOOGLE_PERMISSIONS
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.account import Billing, BudgetAlert, Idle
 from orchestrator.errors import (
@@ -31,7 +32,6 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
-from tests.google_api.permissions import GOOGLE_PERMISSIONS
 from tests.local_cloud import LocalCloud
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"

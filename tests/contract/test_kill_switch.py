@@ -13,7 +13,7 @@ from infra.gcp.scheduler import FALLBACK_REGION, location_of
 from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.killswitches.run_limits import QueuedRunDuration, TerminationTime
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
-from infra.localcloud.scheduler.jobs import Cron
+from localcloud.scheduler.jobs import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import KillSwitchNotArmed, PermissionDenied

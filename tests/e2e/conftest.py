@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from infra.localcloud import client
-from infra.localcloud.http.recording import FILE_VARIABLE
+from localcloud import client
+from localcloud.http.recording import FILE_VARIABLE
 from orchestrator.domain.runs import Run, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.fork_server import STAND_IN_JOB

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.localcloud import client
+from localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.scheduler import DeleteJob, StandingJob
-from infra.localcloud.scheduler.jobs import Cron
+from localcloud.scheduler.jobs import Cron
 from orchestrator.errors import ApiDisabled, NotFound
 from tests.fakes.clock import FakeClock
 from tests.fakes.faults import Faults

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS, ROLES_THAT_SIGN, SCHEDULER, TPU_ADMIN, WORKER
-from infra.localcloud.account.project import scheduler_email
+from localcloud.account.project import scheduler_email
+from localcloud.tests.google_api.permissions import GOOGLE_PERMISSIONS
 from orchestrator.config import Config
 from orchestrator.doctor.checks import BUDGET_PART
 from orchestrator.domain.names import MANAGED
 from orchestrator.domain.runs import KILL_SLACK_S
-from tests.google_api.permissions import GOOGLE_PERMISSIONS
 
 FOLDER = Path(__file__).parents[2] / "infra" / "terraform"
 WHOLE = "".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))

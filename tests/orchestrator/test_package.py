@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_the_three_packages_and_the_licence(built: Path) -> None:
+def test_the_wheel_has_the_four_packages_and_the_licence(built: Path) -> None:
     [path] = built.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
@@ -41,7 +41,8 @@ def test_the_wheel_has_the_three_packages_and_the_licence(built: Path) -> None:
             *("[console_scripts]", "orchestrate", "=", "orchestrator.cli:main"),
             *("[pytest11]", "localcloud", "=", "orchestrator.pytest_plugin"),
         ]
-    assert {name.partition("/")[0] for name in names} == {"orchestrator", "infra", "trainer", about}
+    assert {name.partition("/")[0] for name in names} == {"orchestrator", "infra", "trainer", "localcloud", about}
+    assert [name for name in names if name.startswith("localcloud/tests")] == []
     assert [name for name in names if "__pycache__" in name or name.endswith(".pyc")] == []
     for needed in (
         "orchestrator/catalog/prices.csv",

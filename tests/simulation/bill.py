@@ -9,14 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from infra.localcloud.access import Access
-from infra.localcloud.account.tokens import Tokens
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.hardware import Hardware
-from infra.localcloud.metering.meter import Billable, Meter
-from infra.localcloud.metering.price_list import PriceList
-from infra.localcloud.store import Store
-from orchestrator.bootstrap import catalog_file
+from localcloud.access import Access
+from localcloud.account.tokens import Tokens
+from localcloud.clock import CloudClock
+from localcloud.hardware import ACCELERATORS, Hardware
+from localcloud.metering.meter import Billable, Meter
+from localcloud.metering.price_list import PRICES, PriceList
+from localcloud.store import Store
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
@@ -55,11 +54,11 @@ class StoredData:
 @cache
 def catalog() -> PriceList:
     """The price list that the local cloud bills by."""
-    return PriceList.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
+    return PriceList.from_csv(PRICES, Hardware.from_toml(ACCELERATORS))
 
 
 class CampaignBill:
-    """The meter of `infra.localcloud`, told of every VM that begins and ends, and of every byte that is kept."""
+    """The meter of `localcloud`, told of every VM that begins and ends, and of every byte that is kept."""
 
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock

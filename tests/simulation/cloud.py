@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.scheduler import StandingJob
-from infra.localcloud.scheduler.jobs import Cron
+from localcloud.scheduler.jobs import Cron
 from orchestrator.errors import AlreadyExists, NoCapacity, QuotaExceeded, Unavailable
 from orchestrator.ports import Billable, Listing, VmRef, VmSpec
 from tests.fakes import FakeScheduler, FakeVmProvider

@@ -148,7 +148,8 @@ STEPS = (
         "our own rules of Semgrep: their examples, then our code; asks nothing of the network",
         [
             ("semgrep", "--test", "--config", str(RULES), str(RULES)),
-            ("semgrep", "scan", "--quiet", "--error", "--config", str(RULES), "orchestrator", "infra", "trainer"),
+            ("semgrep", "scan", "--quiet", "--error", "--config", str(RULES), "--exclude", "localcloud/tests",
+             "orchestrator", "infra", "trainer", "localcloud"),
         ],
         SECURITY,
         {"SEMGREP_SEND_METRICS": "off", "SEMGREP_ENABLE_VERSION_CHECK": "0"},

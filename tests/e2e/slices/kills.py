@@ -21,8 +21,8 @@ from pathlib import Path
 import click
 import psutil
 
-from infra.localcloud.http.recording import FILE_VARIABLE
-from infra.localcloud.store import Store
+from localcloud.http.recording import FILE_VARIABLE
+from localcloud.store import Store
 from orchestrator.domain.runs import Run, Stage
 from tests.e2e.conftest import IMAGE_PYTHON, Orchestrate, kill_hard
 from tests.local_cloud import LocalCloud

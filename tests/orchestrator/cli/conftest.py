@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from infra.localcloud import client
+from localcloud import client
 from orchestrator.cli.output import JSON_VERSION
 from orchestrator.ledger.ledger import Ledger
 from tests.fork_server import COMMAND_LINE, forking_python

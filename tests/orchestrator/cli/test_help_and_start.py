@@ -8,7 +8,10 @@ from orchestrator.cli import COMMANDS
 from tests.orchestrator.cli.conftest import LOCAL, Shell
 from tests.orchestrator.cli.sample_ledger import fill
 
-HEAVY = ("google", "tensorflow", "keras", "numpy", "fabric", "paramiko", "asyncssh", "rich", "pydantic", "infra")
+HEAVY = (
+    *("google", "tensorflow", "keras", "numpy", "fabric", "paramiko", "asyncssh", "rich", "pydantic"),
+    *("infra", "localcloud"),
+)
 PROBE = """
 import sys
 sys.argv = ["orchestrate", "--help"]

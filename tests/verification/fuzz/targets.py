@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.bootstrap import catalog_file
+from localcloud.metering.price_list import PRICES
 from orchestrator.cli.output import plain
 from orchestrator.config import check_project, load_config
 from orchestrator.domain.accelerators import Provisioning, accelerators
@@ -160,7 +160,7 @@ def manifest(room: Room) -> Iterator[Check]:
 @contextmanager
 def prices(room: Room) -> Iterator[Check]:
     """live_prices.csv."""
-    base = b"".join(catalog_file("prices.csv").read_bytes().splitlines(keepends=True)[:40])
+    base = b"".join(PRICES.read_bytes().splitlines(keepends=True)[:40])
     items = list(accelerators().values())
 
     def check(rng: random.Random) -> None:

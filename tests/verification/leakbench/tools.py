@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.localcloud import client
+from localcloud import client
 from tests.local_cloud import ROOT, LocalCloud
 
 HERE = Path(__file__).parent

@@ -31,7 +31,7 @@ from tests.fork_server import end_with_parent
 from tests.verification.mutation.mutants import ROOT, Change, Mutant
 from tests.verification.mutation.reach import ARGUMENTS, TESTS, Reach
 
-_OURS = ("infra", "orchestrator", "tests", "trainer")
+_OURS = ("infra", "localcloud", "orchestrator", "tests", "trainer")
 _LEFT_BEHIND = (".git", ".venv", ".demo", ".site", "shared", "build", "dist")
 _LEAST_S, _TIMES = 15.0, 4.0
 """A test may use `_LEAST_S` of the processor's time, and so many times what it took when it was recorded."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infra.localcloud.client import LocalCloudError
+from localcloud.client import LocalCloudError
 from tests.fork_server import take_signals
 from tests.verification.struck.bench import COMMANDS, Outcome, bench
 from tests.verification.struck.strike import KINDS, draw

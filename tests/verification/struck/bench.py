@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from infra.gcp.storage import Buckets
-from infra.localcloud.http.recording import FILE_VARIABLE
+from localcloud.http.recording import FILE_VARIABLE
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.running.run_folder import run_folder, run_lock

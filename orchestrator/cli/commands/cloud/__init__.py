@@ -33,10 +33,11 @@ def down(destroy: bool, as_json: bool) -> None:
     Example:
       orchestrate cloud down --destroy
     """
-    from orchestrator.cli.local_cloud import local_project, stop
+    from orchestrator.bootstrap import stop_local_cloud
+    from orchestrator.cli.local_cloud import local_project
 
     with local_project(as_json=as_json) as project:
-        stopped = stop(project, destroy=destroy)
+        stopped = stop_local_cloud(project, destroy=destroy)
     if as_json:
         output.print_json({"running": False, "stopped": stopped})
     else:

@@ -1,5 +1,0 @@
-"""Cloud Storage: buckets, objects, uploads, what expires, and what it bills."""
-
-from infra.localcloud.storage.service import StorageService
-
-__all__ = ["StorageService"]

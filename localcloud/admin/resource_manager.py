@@ -1,0 +1,199 @@
+"""Resource Manager, IAM and Service Usage: the project, who may do what in it, and which APIs it has enabled."""
+
+from __future__ import annotations
+
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.protobuf import json_format
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from localcloud.account.account import MINT, SERVICES, Account
+from localcloud.account.project import PROJECT_NUMBER
+from localcloud.context import CloudContext
+from localcloud.http.errors import ApiError, invalid, not_found
+from localcloud.http.messages import LazyTypes, json_body, message, message_body, reply
+from localcloud.http.routes import Service, page, routes
+from localcloud.store import Document
+
+_projects = LazyTypes("google.cloud.resourcemanager_v3")
+_PERMISSIONS_MAX = 100
+_SCHEDULER_ROLE = "orchestrateScheduler"
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
+_services = LazyTypes("google.cloud.service_usage_v1")
+_TYPE = "type.googleapis.com/google.api.serviceusage.v1"
+
+
+class ResourceManagerService(Service):
+    """Resource Manager v3, and v1 for gcloud: one project without an organization, as a private person has it."""
+
+    hosts = ("cloudresourcemanager.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._project = cloud.project
+        self._account = cloud.account
+        table = [
+            ("GET ", "get", self._get),
+            ("POST :getIamPolicy", "getIamPolicy", self._policy),
+            ("POST :testIamPermissions", "testIamPermissions", self._test),
+        ]
+        v1 = [
+            ("GET /{project}", "get", self._get_v1),
+            ("POST /{project}:getIamPolicy", "getIamPolicy", self._policy),
+            ("GET ", "list", self._list_v1),
+        ]
+        name = "cloudresourcemanager.projects"
+        self.routes = [
+            *routes(name, table, "/v3/projects/{project}", cloud.check_project),
+            *routes(name, v1, "/v1/projects", cloud.check_project),
+        ]
+
+    async def _get(self, request: Request) -> Response:
+        body = {
+            "name": f"projects/{PROJECT_NUMBER}", "projectId": self._project, "state": "ACTIVE",
+            "displayName": self._project,
+        }  # fmt: skip
+        return reply(_projects.Project, body)
+
+    async def _get_v1(self, _request: Request) -> Response:
+        return JSONResponse(self._shown_in_v1())
+
+    async def _list_v1(self, request: Request) -> Response:
+        return JSONResponse(page(request, "projects", [self._shown_in_v1()]))
+
+    def _shown_in_v1(self) -> Document:
+        return {
+            "projectNumber": PROJECT_NUMBER, "projectId": self._project, "lifecycleState": "ACTIVE",
+            "name": self._project, "createTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+
+    async def _policy(self, request: Request) -> Response:
+        """The VMs' account is an editor, as Google's default account was, until it is denied a permission; then it has
+        no role but that of objects, unless those are what it is denied.
+        """
+        accounts, denied = self._account.service_accounts, self._account.denied
+        worker = "roles/storage.objectUser" if denied("worker") else "roles/editor"
+        if "storage.objects.create" in denied("worker"):
+            worker = "roles/logging.logWriter"
+        members = {
+            "roles/owner": "user:user@local.invalid",
+            worker: f"serviceAccount:{accounts['worker']}",
+            f"projects/{self._project}/roles/{_SCHEDULER_ROLE}": f"serviceAccount:{accounts['scheduler']}",
+        }
+        if MINT not in denied("agent"):
+            members["roles/cloudscheduler.serviceAgent"] = f"serviceAccount:{accounts['agent']}"
+        bindings = [policy_pb2.Binding(role=role, members=[member]) for role, member in members.items()]
+        return JSONResponse(json_format.MessageToDict(policy_pb2.Policy(version=1, bindings=bindings)))
+
+    async def _test(self, request: Request) -> Response:
+        return await _granted(request, self._account)
+
+
+class IamService(Service):
+    """IAM v1: what a service account may do, and who may use it."""
+
+    hosts = ("iam.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._account = cloud.account
+        table = [
+            ("POST /serviceAccounts/{email}:testIamPermissions", "serviceAccounts.testIamPermissions", self._test),
+            ("GET /serviceAccounts/{email}", "serviceAccounts.get", self._get),
+            ("GET /roles/{role}", "roles.get", self._role),
+        ]
+        self.routes = routes("iam", table, "/v1/projects/{project}")  # also `-`, for any project
+
+    async def _test(self, request: Request) -> Response:
+        self._email(request)
+        return await _granted(request, self._account)
+
+    async def _get(self, request: Request) -> Response:
+        email = self._email(request)
+        project = request.path_params["project"]
+        return JSONResponse({"name": f"projects/{project}/serviceAccounts/{email}", "email": email})
+
+    async def _role(self, request: Request) -> Response:
+        """There is one custom role, the scheduler's; it lacks what its account is denied."""
+        name = request.url.path.removeprefix("/v1/")
+        if request.path_params["role"] != _SCHEDULER_ROLE:
+            raise not_found(f"The role named {name} was not found.")
+        held = _SCHEDULER_MAY - self._account.denied("scheduler")
+        return JSONResponse({"name": name, "stage": "GA", "includedPermissions": sorted(held)})
+
+    def _email(self, request: Request) -> str:
+        email = str(request.path_params["email"])
+        if not self._account.exists(email):
+            raise not_found(f"Unknown service account {email}")
+        return email
+
+
+async def _granted(request: Request, account: Account) -> Response:
+    """Those of the permissions in the request that the user has."""
+    asked = iam_policy_pb2.TestIamPermissionsRequest()
+    try:
+        json_format.ParseDict(await json_body(request), asked)
+    except json_format.ParseError as cause:
+        raise invalid(f"Invalid JSON payload received. {cause}", "badRequest") from cause
+    if len(asked.permissions) > _PERMISSIONS_MAX:
+        raise invalid(f"At most {_PERMISSIONS_MAX} permissions can be tested.")
+    granted = iam_policy_pb2.TestIamPermissionsResponse(permissions=account.granted(list(asked.permissions)))
+    return JSONResponse(json_format.MessageToDict(granted))
+
+
+class ServiceUsageService(Service):
+    """Service Usage v1. What is enabled works at once; at Google it takes minutes."""
+
+    hosts = ("serviceusage.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._account = cloud.account
+        table = [
+            ("GET :batchGet", "batchGet", self._batch_get),
+            ("POST :batchEnable", "batchEnable", self._batch_enable),
+            ("GET ", "list", self._list),
+            ("POST /{service}:enable", "enable", self._enable),
+            ("GET /{service}", "get", self._get),
+        ]
+        self.routes = routes("serviceusage.services", table, "/v1/projects/{project}/services", cloud.check_project)
+
+    async def _get(self, request: Request) -> Response:
+        return reply(_services.Service, self._service(request.path_params["service"]))
+
+    async def _batch_get(self, request: Request) -> Response:
+        names = [name.rsplit("/", 1)[-1] for name in request.query_params.getlist("names")]
+        return reply(_services.BatchGetServicesResponse, {"services": [self._service(name) for name in names]})
+
+    async def _list(self, request: Request) -> Response:
+        state = request.query_params.get("filter", "").removeprefix("state:")
+        found = [self._service(name) for name in SERVICES]
+        shown = [service for service in found if state in ("", service["state"])]
+        return reply(_services.ListServicesResponse, page(request, "services", shown, 200))
+
+    async def _enable(self, request: Request) -> Response:
+        [service] = self._enabled([request.path_params["service"]])
+        return _done({"@type": f"{_TYPE}.EnableServiceResponse", "service": service})
+
+    async def _batch_enable(self, request: Request) -> Response:
+        asked = await message_body(request, _services.BatchEnableServicesRequest)
+        return _done({"@type": f"{_TYPE}.BatchEnableServicesResponse", "services": self._enabled(asked["serviceIds"])})
+
+    def _enabled(self, names: list[str]) -> list[Document]:
+        """The services of these names, all enabled now, or none when one does not exist. Raises ApiError 404."""
+        for name in names:
+            self._service(name)
+        for name in names:
+            self._account.set_enabled(name, enabled=True)
+        return [message(_services.Service, self._service(name)) for name in names]
+
+    def _service(self, name: str) -> Document:
+        if name not in SERVICES:
+            raise ApiError("NOT_FOUND", f"Not found or permission denied for service(s): {name}.", reason="notFound")
+        parent = f"projects/{PROJECT_NUMBER}"
+        return {
+            "name": f"{parent}/services/{name}", "parent": parent,
+            "config": {"name": name, "title": SERVICES[name]},
+            "state": "ENABLED" if self._account.is_enabled(name) else "DISABLED",
+        }  # fmt: skip
+
+
+def _done(response: Document) -> Response:
+    return JSONResponse({"name": "operations/acat.local", "done": True, "response": response})

@@ -1,0 +1,78 @@
+"""Static external addresses. They can be reserved; no VM here uses them, and they are not metered."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localcloud.compute.messages import types
+from localcloud.compute.names import COMPUTE_URL, aggregated, missing
+from localcloud.compute.operations import ComputeOperations, operation_reply
+from localcloud.context import CloudContext
+from localcloud.http.errors import ApiError
+from localcloud.http.messages import check_id, message_body, reply
+from localcloud.http.routes import Table
+from localcloud.lifecycle import Resources, new_id
+from localcloud.store import Document
+
+_ADDRESS = "/regions/{region}/addresses/{address}"
+
+
+class Addresses(Resources):
+    """Compute Engine's regional addresses, by `REGION/NAME`."""
+
+    collection, kind = "static_addresses", "address"
+
+    def __init__(self, cloud: CloudContext, operations: ComputeOperations) -> None:
+        super().__init__(cloud)
+        self._operations = operations
+
+    def key(self, document: Document) -> str:
+        """`REGION/NAME`."""
+        return f"{document['region']}/{document['name']}"
+
+    def missing(self, key: str) -> ApiError:
+        """Compute's 404."""
+        region, _, name = key.partition("/")
+        return missing(f"projects/{self._cloud.project}/regions/{region}/addresses/{name}")
+
+    def table(self) -> Table:
+        """Their methods."""
+        return [
+            ("POST /regions/{region}/addresses", "addresses.insert", self._insert),
+            (f"GET {_ADDRESS}", "addresses.get", self._get),
+            (f"DELETE {_ADDRESS}", "addresses.delete", self._delete),
+            ("GET /aggregated/addresses", "addresses.aggregatedList", self._aggregated),
+        ]
+
+    async def _insert(self, request: Request) -> Response:
+        region, body = request.path_params["region"], await message_body(request, types.Address)
+        if region not in self._cloud.prices.regions:
+            raise missing(f"regions/{region}")
+        name = body.get("name", "")
+        check_id("resource.name", name)
+        self.check_new(f"{region}/{name}")
+        region_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/regions/{region}"
+        resource = {
+            "kind": "compute#address", "id": new_id(), "name": name, "region": region_url, "status": "RESERVED",
+            "selfLink": f"{region_url}/addresses/{name}", "addressType": "EXTERNAL", "networkTier": "PREMIUM",
+            "address": f"203.0.113.{len(self.all()) % 254 + 1}", "creationTimestamp": self._cloud.clock.rfc3339(),
+        }  # fmt: skip
+        address = self.put({"name": name, "region": region, "resource": resource})
+        return operation_reply(self._operations.record(address, "insert", resource))
+
+    async def _get(self, request: Request) -> Response:
+        return reply(types.Address, self._find(request)["resource"])
+
+    async def _delete(self, request: Request) -> Response:
+        address = self._find(request)
+        self.forget(address, self._cloud.clock.now())
+        return operation_reply(self._operations.record(address, "delete", None))
+
+    async def _aggregated(self, request: Request) -> Response:
+        found = [address["resource"] for address in self.all()]
+        scopes = [f"regions/{region}" for region in self._cloud.prices.regions]
+        return aggregated(request, types.AddressAggregatedList, found, scopes, ())
+
+    def _find(self, request: Request) -> Document:
+        return self.find(f"{request.path_params['region']}/{request.path_params['address']}")

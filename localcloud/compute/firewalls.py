@@ -1,0 +1,75 @@
+"""Firewall rules of the network `default`: those that Google makes with it, which can be deleted. They stop nothing.
+
+Google's list: docs.cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localcloud.compute.messages import types
+from localcloud.compute.names import COMPUTE_URL, listed, missing
+from localcloud.compute.operations import ComputeOperations, operation_reply
+from localcloud.context import CloudContext
+from localcloud.http.routes import Table
+from localcloud.store import Document
+
+_EVERYBODY = "0.0.0.0/0"
+_RULES: dict[str, tuple[str, list[Document]]] = {
+    "default-allow-icmp": (_EVERYBODY, [{"IPProtocol": "icmp"}]),
+    "default-allow-internal": (
+        "10.128.0.0/9",
+        [
+            {"IPProtocol": "tcp", "ports": ["0-65535"]},
+            {"IPProtocol": "udp", "ports": ["0-65535"]},
+            {"IPProtocol": "icmp"},
+        ],
+    ),
+    "default-allow-rdp": (_EVERYBODY, [{"IPProtocol": "tcp", "ports": ["3389"]}]),
+    "default-allow-ssh": (_EVERYBODY, [{"IPProtocol": "tcp", "ports": ["22"]}]),
+}
+_DELETED = "deleted_firewalls"
+
+
+class Firewalls:
+    """The rules that were not deleted."""
+
+    def __init__(self, cloud: CloudContext, operations: ComputeOperations) -> None:
+        self._cloud = cloud
+        self._operations = operations
+
+    def table(self) -> Table:
+        """Their methods."""
+        return [
+            ("GET /global/firewalls", "firewalls.list", self._list),
+            ("DELETE /global/firewalls/{name}", "firewalls.delete", self._delete),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        return listed(request, types.FirewallList, self._all())
+
+    async def _delete(self, request: Request) -> Response:
+        rule = self._find(request)
+        self._cloud.store.mark(_DELETED, rule["name"], marked=True)
+        return operation_reply(self._operations.record({"resource": rule}, "delete", None))
+
+    def _all(self) -> list[Document]:
+        kept = [name for name in _RULES if not self._cloud.store.is_marked(_DELETED, name)]
+        return [self._rule(number, name) for number, name in enumerate(kept, start=1)]
+
+    def _find(self, request: Request) -> Document:
+        name = request.path_params["name"]
+        for rule in self._all():
+            if rule["name"] == name:
+                return rule
+        raise missing(f"projects/{self._cloud.project}/global/firewalls/{name}")
+
+    def _rule(self, number: int, name: str) -> Document:
+        source, allowed = _RULES[name]
+        url = f"{COMPUTE_URL}/projects/{self._cloud.project}/global"
+        return {
+            "kind": "compute#firewall", "id": str(4 * 10**18 + number), "name": name, "direction": "INGRESS",
+            "network": f"{url}/networks/default", "priority": 65534, "sourceRanges": [source], "allowed": allowed,
+            "disabled": False, "selfLink": f"{url}/firewalls/{name}",
+        }  # fmt: skip

@@ -1,0 +1,96 @@
+"""Reservations of VMs of one machine type in a zone, and of TPU chips there, which the TPU API uses.
+
+They are not metered; a VM that uses one is, as any other.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localcloud.compute.lifecycle import Instances
+from localcloud.compute.messages import types
+from localcloud.compute.names import COMPUTE_URL, Zonal, aggregated, no_such_value
+from localcloud.compute.operations import ComputeOperations, operation_reply
+from localcloud.context import CloudContext
+from localcloud.http.errors import invalid
+from localcloud.http.messages import check_id, message_body, reply
+from localcloud.http.routes import Table
+from localcloud.lifecycle import new_id
+from localcloud.reserved_chips import chips_in_use, reserved_count
+from localcloud.store import Document
+
+_RESERVATION = "/zones/{zone}/reservations/{reservation}"
+
+
+class Reservations(Zonal):
+    """By `ZONE/NAME`; only what names one uses it."""
+
+    collection, kind = "reservations", "reservation"
+
+    def __init__(self, cloud: CloudContext, operations: ComputeOperations, instances: Instances) -> None:
+        super().__init__(cloud)
+        self._operations = operations
+        self._instances = instances
+
+    def table(self) -> Table:
+        """Their methods."""
+        return [
+            ("POST /zones/{zone}/reservations", "reservations.insert", self._insert),
+            (f"GET {_RESERVATION}", "reservations.get", self._get),
+            (f"DELETE {_RESERVATION}", "reservations.delete", self._delete),
+            ("GET /aggregated/reservations", "reservations.aggregatedList", self._aggregated),
+        ]
+
+    async def _insert(self, request: Request) -> Response:
+        zone, body = request.path_params["zone"], await message_body(request, types.Reservation)
+        name = body.get("name", "")
+        check_id("resource.name", name)
+        self.check_new(f"{zone}/{name}")
+        if "aggregateReservation" in body:
+            if reserved_count(body["aggregateReservation"]) < 1 or not body["aggregateReservation"].get("vmFamily"):
+                raise invalid(
+                    "Invalid value for field 'resource.aggregateReservation': it needs a VM family and chips."
+                )
+        else:
+            self._check_vms(zone, body.get("specificReservation", {}))
+        zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{zone}"
+        resource = body | {
+            "kind": "compute#reservation", "id": new_id(), "zone": zone_url, "status": "READY",
+            "selfLink": f"{zone_url}/reservations/{name}", "creationTimestamp": self._cloud.clock.rfc3339(),
+        }  # fmt: skip
+        made = self.put({"name": name, "zone": zone, "resource": resource})
+        return operation_reply(self._operations.record(made, "insert", resource))
+
+    def _check_vms(self, zone: str, wanted: Document) -> None:
+        machine_type = wanted.get("instanceProperties", {}).get("machineType", "")
+        if machine_type not in self._cloud.offered("machine", zone):
+            raise no_such_value("resource.specificReservation.instanceProperties.machineType", machine_type)
+        if int(wanted.get("count", 0)) < 1:
+            raise invalid("Invalid value for field 'resource.specificReservation.count': '0'. It must be at least 1.")
+
+    async def _get(self, request: Request) -> Response:
+        return reply(types.Reservation, self._shown(self._find(request)))
+
+    async def _delete(self, request: Request) -> Response:
+        found = self._find(request)
+        self.forget(found, self._cloud.clock.now())
+        return operation_reply(self._operations.record(found, "delete", None))
+
+    async def _aggregated(self, request: Request) -> Response:
+        scopes = [f"zones/{zone}" for zone in self._cloud.prices.zones]
+        lost = [f"zones/{zone}" for zone in self._cloud.outages.unreachable()]
+        found = list(map(self._shown, self.all()))
+        return aggregated(request, types.ReservationAggregatedList, found, scopes, lost)
+
+    def _shown(self, one: Document) -> Document:
+        resource: Document = one["resource"]
+        if aggregate := resource.get("aggregateReservation"):
+            chips = {"acceleratorCount": chips_in_use(self._cloud, one["zone"], one["name"])}
+            return {**resource, "aggregateReservation": {**aggregate, "inUseResources": [{"accelerator": chips}]}}
+        in_use = self._instances.in_reservation(one["zone"], one["name"])
+        wanted = resource["specificReservation"]
+        return {**resource, "specificReservation": {**wanted, "inUseCount": str(in_use)}}
+
+    def _find(self, request: Request) -> Document:
+        return self.find(f"{request.path_params['zone']}/{request.path_params['reservation']}")

@@ -1,0 +1,31 @@
+"""Use of the quotas that any VM counts against in its region: external addresses, instances, SSD disks."""
+
+from __future__ import annotations
+
+from localcloud.context import CloudContext
+from localcloud.hardware import ADDRESSES, INSTANCES
+from localcloud.metering.price_list import region_of
+from localcloud.store import Document
+
+
+def shared_in_use(cloud: CloudContext, metric: str, region: str) -> float:
+    """How much of one of `SHARED_QUOTAS` instances and TPU nodes use in the region; a node takes addresses alone."""
+    instances = [one for one in cloud.store.look("instances").values() if region_of(one["zone"]) == region]
+    if metric == INSTANCES:
+        return len(instances)
+    if metric == ADDRESSES:
+        nodes = [one for one in cloud.store.look("nodes").values() if region_of(one["zone"]) == region]
+        return sum(map(_has_address, instances)) + sum(addresses_of_node(cloud, one) for one in nodes)
+    disks = [disk for one in instances for disk in one["disks"] if disk.get("type") in ("pd-balanced", "pd-ssd")]
+    return float(sum(disk["size_gib"] for disk in disks))
+
+
+def addresses_of_node(cloud: CloudContext, node: Document) -> int:
+    """One for each host, unless it is made without."""
+    shape = cloud.prices.hardware.tpu(node["hardware"])
+    external = node["resource"].get("networkConfig", {}).get("enableExternalIps")
+    return shape.workers if shape and external else 0
+
+
+def _has_address(instance: Document) -> bool:
+    return any(nic.get("accessConfigs") for nic in instance["resource"].get("networkInterfaces", []))

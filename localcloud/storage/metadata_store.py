@@ -1,0 +1,230 @@
+"""The state of all buckets, objects and upload sessions. Every change is synchronous and therefore atomic.
+
+Order within a change: what is still needed is written first, what is no longer needed is removed last. A crash in
+between leaves at worst a soft-deleted copy of a live object or a file nobody points to; `_mend` clears both at start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+
+from localcloud.clock import CloudClock
+from localcloud.storage.blobs import Blobs, Sealed
+from localcloud.storage.model import Bucket, Session, SoftDeleted, StoredObject, loaded, soft_deleted_from
+from localcloud.storage.replies import conflict, no_such_bucket, no_such_object
+from localcloud.storage.requests import Conditions
+from localcloud.store import Document, Store
+
+_BUCKETS = "storage.buckets"
+_DELETED_BUCKETS = "storage.deletedBuckets"
+_SESSIONS = "storage.sessions"
+
+
+class MetadataStore:
+    """The state of all buckets. Inputs and outputs are immutable; failures are ApiErrors in Google's words."""
+
+    def __init__(self, store: Store, clock: CloudClock, blobs: Blobs) -> None:
+        self._store = store
+        self._clock = clock
+        self._blobs = blobs
+        self._last_generation = 0
+        # Sums of bytes by bucket uid, until the next change: the meter reads often, the state changes rarely.
+        self._billed_bytes: dict[str, int] = {}
+        self._mend()
+
+    def create_bucket(self, name: str, project: str, settings: Document) -> Bucket:
+        """A new, empty bucket. Raises ApiError 409 when the name is taken."""
+        if self._store.get(_BUCKETS, name) is not None:
+            raise conflict("Your previous request to create the named bucket succeeded and you already own it.")
+        now = self._clock.now()
+        bucket = Bucket(uuid.uuid4().hex, name, project, settings, now, now)
+        self._store.put(_BUCKETS, name, dataclasses.asdict(bucket))
+        return bucket
+
+    def bucket(self, name: str) -> Bucket:
+        """Raises ApiError 404 when there is none."""
+        document = self._store.get(_BUCKETS, name)
+        if document is None:
+            raise no_such_bucket()
+        return loaded(Bucket, document)
+
+    def buckets(self, prefix: str = "") -> list[Bucket]:
+        """All live buckets in name order."""
+        return [loaded(Bucket, document) for _, document in self._store.list(_BUCKETS, prefix)]
+
+    def change_bucket(self, bucket: Bucket, settings: Document) -> Bucket:
+        """The bucket with other settings, under a new metageneration."""
+        changed = dataclasses.replace(
+            bucket,
+            settings=settings,
+            updated_at_s=self._clock.now(),
+            metageneration=bucket.metageneration + 1,
+        )
+        self._store.put(_BUCKETS, bucket.name, dataclasses.asdict(changed))
+        return changed
+
+    def delete_bucket(self, bucket: Bucket) -> None:
+        """Raises ApiError 409 unless it is empty. Its soft-deleted objects stay, and stay billed, until they expire."""
+        if self._store.list(_live(bucket)):
+            raise conflict("The bucket you tried to delete is not empty.")
+        if self._store.list(_soft(bucket)):
+            gone = dataclasses.replace(bucket, deleted_at_s=self._clock.now())
+            self._store.put(_DELETED_BUCKETS, bucket.uid, dataclasses.asdict(gone))
+        self._store.delete(_BUCKETS, bucket.name)
+
+    def deleted_buckets(self) -> list[Bucket]:
+        """Deleted buckets that still contain soft-deleted data."""
+        return [loaded(Bucket, document) for _, document in self._store.list(_DELETED_BUCKETS)]
+
+    def find(self, bucket: Bucket, name: str) -> StoredObject | None:
+        """The live object, None when there is none."""
+        document = self._store.get(_live(bucket), name)
+        return loaded(StoredObject, document) if document else None
+
+    def get(self, bucket: Bucket, name: str, generation: int | None = None) -> StoredObject:
+        """The live object. Raises ApiError 404 when there is none or the live generation is another."""
+        found = self.find(bucket, name)
+        if found is None or generation not in (None, found.generation):
+            raise no_such_object(bucket.name, name)
+        return found
+
+    def objects(self, bucket: Bucket, prefix: str = "") -> Iterator[StoredObject]:
+        """All live objects whose name starts with `prefix`, in name order."""
+        return (loaded(StoredObject, document) for _, document in self._store.list(_live(bucket), prefix))
+
+    def write(
+        self,
+        bucket_uid: tuple[str, str],
+        name: str,
+        sealed: Sealed,
+        settings: Document,
+        conditions: Conditions,
+    ) -> StoredObject:
+        """Make `sealed` the live generation of `name`. `bucket_uid` is (bucket name, uid), which must still be that.
+
+        Raises ApiError 404 or 412; then the sealed bytes are discarded and nothing has changed.
+        """
+        try:
+            bucket = self.bucket(bucket_uid[0])
+            if bucket.uid != bucket_uid[1]:
+                raise no_such_bucket()
+            previous = self.find(bucket, name)
+            conditions.check(previous)
+        except BaseException:
+            self._blobs.discard(sealed.data_id)
+            raise
+        now = self._clock.now()
+        written = StoredObject(
+            bucket=bucket.name,
+            name=name,
+            data_id=sealed.data_id,
+            size_bytes=sealed.size_bytes,
+            crc32c=sealed.crc32c,
+            md5=sealed.md5,
+            generation=self._next_generation(previous),
+            metageneration=1,
+            settings={"contentType": "application/octet-stream", "storageClass": _class_of(bucket), **settings},
+            created_at_s=now,
+            updated_at_s=now,
+        )
+        self._retire_first(bucket, previous)
+        self._put(bucket, written)
+        self._discard_unless_kept(bucket, previous)
+        return written
+
+    def delete(self, bucket: Bucket, current: StoredObject) -> None:
+        """Remove the live object; its bytes stay for the bucket's soft-delete time."""
+        self._retire_first(bucket, current)
+        self._store.delete(_live(bucket), current.name)
+        self._discard_unless_kept(bucket, current)
+
+    def soft_deleted(self, bucket: Bucket) -> list[SoftDeleted]:
+        """All of the bucket's soft-deleted objects, oldest generation first."""
+        return [soft_deleted_from(document) for _, document in self._store.list(_soft(bucket))]
+
+    def purge(self, bucket: Bucket, expired: SoftDeleted) -> None:
+        """Forget a soft-deleted object for good."""
+        self._store.delete(_soft(bucket), _generation_key(expired.object.generation))
+        self._blobs.discard(expired.object.data_id)
+        self._billed_bytes.pop(bucket.uid, None)
+
+    def forget_deleted_bucket(self, bucket: Bucket) -> None:
+        """The last trace of a deleted bucket, once nothing of it is billed."""
+        self._store.delete(_DELETED_BUCKETS, bucket.uid)
+
+    def billed_bytes(self, bucket: Bucket) -> int:
+        """Live and soft-deleted bytes, which Google bills alike."""
+        if bucket.uid not in self._billed_bytes:
+            live = sum(item.size_bytes for item in self.objects(bucket))
+            kept = sum(item.object.size_bytes for item in self.soft_deleted(bucket))
+            self._billed_bytes[bucket.uid] = live + kept
+        return self._billed_bytes[bucket.uid]
+
+    def session(self, upload_id: str) -> Session | None:
+        """The resumable upload, None when there is none of this id."""
+        document = self._store.get(_SESSIONS, upload_id)
+        return Session(**document) if document else None
+
+    def sessions(self) -> list[Session]:
+        """All of them, ended ones too."""
+        return [Session(**document) for _, document in self._store.list(_SESSIONS)]
+
+    def save_session(self, session: Session) -> None:
+        """Create or replace."""
+        self._store.put(_SESSIONS, session.upload_id, dataclasses.asdict(session))
+
+    def forget_session(self, session: Session) -> None:
+        """Remove it with its partial file."""
+        self._store.delete(_SESSIONS, session.upload_id)
+        self._blobs.partial(session.upload_id).unlink(missing_ok=True)
+
+    def _put(self, bucket: Bucket, item: StoredObject) -> None:
+        self._store.put(_live(bucket), item.name, dataclasses.asdict(item))
+        self._billed_bytes.pop(bucket.uid, None)
+
+    def _retire_first(self, bucket: Bucket, previous: StoredObject | None) -> None:
+        self._billed_bytes.pop(bucket.uid, None)
+        if previous is not None and bucket.soft_delete_s:
+            now = self._clock.now()
+            kept = SoftDeleted(previous, now, now + bucket.soft_delete_s)
+            self._store.put(_soft(bucket), _generation_key(previous.generation), dataclasses.asdict(kept))
+
+    def _discard_unless_kept(self, bucket: Bucket, previous: StoredObject | None) -> None:
+        if previous is not None and not bucket.soft_delete_s:
+            self._blobs.discard(previous.data_id)
+
+    def _next_generation(self, previous: StoredObject | None) -> int:
+        # Microseconds of this cloud's clock, as at Google, and never one twice.
+        floor = max(self._last_generation, previous.generation if previous else 0)
+        self._last_generation = max(int(self._clock.now() * 1e6), floor + 1)
+        return self._last_generation
+
+    def _mend(self) -> None:
+        data_ids: set[str] = set()
+        for bucket in [*self.buckets(), *self.deleted_buckets()]:
+            live = {item.generation: item for item in self.objects(bucket)}
+            for kept in self.soft_deleted(bucket):
+                if kept.object.generation in live:
+                    self._store.delete(_soft(bucket), _generation_key(kept.object.generation))
+                else:
+                    data_ids.add(kept.object.data_id)
+            data_ids.update(item.data_id for item in live.values())
+        self._blobs.sweep_orphans(data_ids, {session.upload_id for session in self.sessions()})
+
+
+def _live(bucket: Bucket) -> str:
+    return f"storage.objects.{bucket.uid}"
+
+
+def _soft(bucket: Bucket) -> str:
+    return f"storage.softDeleted.{bucket.uid}"
+
+
+def _generation_key(generation: int) -> str:
+    return f"{generation:020d}"
+
+
+def _class_of(bucket: Bucket) -> str:
+    return str(bucket.settings["storageClass"])

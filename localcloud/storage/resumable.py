@@ -1,0 +1,224 @@
+"""Resumable uploads, which survive a broken connection and a restart: chunks, status queries, cancelling.
+
+The progress of an upload is the size of its partial file, so a restart needs no repair. An interrupted chunk keeps what
+arrived, in multiples of 256 KiB as at Google.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import re
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from io import RawIOBase
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localcloud.clock import CloudClock
+from localcloud.http.errors import ApiError, invalid
+from localcloud.http.messages import json_body
+from localcloud.storage.blobs import Blobs, expected_from_header
+from localcloud.storage.metadata_store import MetadataStore
+from localcloud.storage.model import Session
+from localcloud.storage.replies import base_url, no_such_upload, object_reply
+from localcloud.storage.requests import Conditions, with_headers
+from localcloud.storage.uploads import body_of, declared
+
+CHUNK_BYTES = 256 * 1024
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+
+
+@dataclass(frozen=True)
+class ChunkRange:
+    """What a PUT carries. `start` None: a status query, no bytes. `total_bytes` None: not known yet."""
+
+    start: int | None
+    length: int | None
+    total_bytes: int | None
+    is_last: bool
+
+
+def chunk_range(request: Request) -> ChunkRange:
+    """From Content-Range; without one, the body is the whole object. Raises ApiError 400 for any other form."""
+    header = request.headers.get("content-range")
+    if header is None:
+        return ChunkRange(0, None, None, is_last=True)
+    match = _CONTENT_RANGE.fullmatch(header.strip())
+    if match is None:
+        raise invalid(f"Invalid Content-Range: '{header}'")
+    first, last, total = match.groups()
+    total_bytes = None if total == "*" else int(total)
+    if first is None:
+        return ChunkRange(None, None, total_bytes, is_last=False)
+    start, end = int(first), int(last) + 1
+    if end <= start or (total_bytes is not None and end > total_bytes):
+        raise invalid(f"Invalid Content-Range: '{header}'")
+    return ChunkRange(start, end - start, total_bytes, is_last=end == total_bytes)
+
+
+class Resumable:
+    """storage.objects.insert in several requests."""
+
+    def __init__(self, metadata: MetadataStore, clock: CloudClock, blobs: Blobs) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._blobs = blobs
+        # Which request writes to a session: a newer one takes over from one whose caller has long hung up.
+        self._turns: dict[str, int] = {}
+        self._finishing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def start(self, request: Request) -> Response:
+        """Open a session; its URL is in Location and needs no credentials, as at Google."""
+        body = await json_body(request)
+        about = declared(request, body, request.headers.get("x-upload-content-type"))
+        bucket = self._metadata.bucket(request.path_params["bucket"])
+        conditions = Conditions.of(request.query_params)
+        conditions.check(self._metadata.find(bucket, about.name))
+        length = request.headers.get("x-upload-content-length", "")
+        session = Session(
+            upload_id=uuid.uuid4().hex,
+            bucket_uid=bucket.uid,
+            bucket=bucket.name,
+            name=about.name,
+            settings=about.settings,
+            conditions=dataclasses.asdict(conditions),
+            expected=about.expected,
+            declared_bytes=int(length) if length.isdigit() else None,
+            created_at_s=self._clock.now(),
+        )
+        self._blobs.partial(session.upload_id).touch()
+        self._metadata.save_session(session)
+        path = request.scope["raw_path"].decode("latin-1").split("?", 1)[0]
+        location = f"{base_url(request)}{path}?uploadType=resumable&upload_id={session.upload_id}"
+        return with_headers(Response(headers={"x-guploader-uploadid": session.upload_id}), Location=location)
+
+    async def chunk(self, request: Request) -> Response:
+        """Store a chunk, or report how much has arrived; the last one makes the object."""
+        session = self._session(request)
+        if session.state == "finished":
+            return self._finished(request, session)
+        part = chunk_range(request)
+        session = self._agree_on_total(session, part.total_bytes)
+        if part.start is None:
+            received = self._received(session)
+            is_complete = received == session.declared_bytes
+        else:
+            received = await self._append(request, session, part)
+            is_complete = part.is_last or received == session.declared_bytes
+        if is_complete:
+            return await self._finish(request, session, received)
+        return self._incomplete(session)
+
+    def _session(self, request: Request) -> Session:
+        upload_id = request.query_params.get("upload_id", "")
+        session = self._metadata.session(upload_id)
+        if session is None or session.bucket != request.path_params["bucket"]:
+            raise no_such_upload(upload_id)
+        if session.state == "open" and not self._blobs.partial(upload_id).exists():
+            # The process died between sealing the bytes and writing the object: nothing of it is left.
+            raise no_such_upload(upload_id)
+        return session
+
+    def _agree_on_total(self, session: Session, total_bytes: int | None) -> Session:
+        if total_bytes is None or total_bytes == session.declared_bytes:
+            return session
+        if session.declared_bytes is not None:
+            raise invalid(
+                f"Content-Range total {total_bytes} differs from the declared {session.declared_bytes} bytes."
+            )
+        # Kept on disk, so that after a crash a mere status query can finish a complete upload.
+        agreed = dataclasses.replace(session, declared_bytes=total_bytes)
+        self._metadata.save_session(agreed)
+        return agreed
+
+    def _received(self, session: Session) -> int:
+        return self._blobs.partial(session.upload_id).stat().st_size
+
+    async def _append(self, request: Request, session: Session, part: ChunkRange) -> int:
+        """Write what is new in the chunk. Returns the bytes received in all."""
+        assert part.start is not None
+        turn = self._turns[session.upload_id] = self._turns.get(session.upload_id, 0) + 1
+        known = self._received(session) - part.start
+        if known < 0:
+            raise invalid(f"Content-Range starts at {part.start}, but only {part.start + known} bytes have arrived.")
+        try:
+            seen = await self._receive(request, session, known, turn)
+        except ApiError:
+            if self._turns.get(session.upload_id) == turn:
+                self._align(session)
+            raise
+        received = self._received(session)
+        is_complete = part.is_last or received == session.declared_bytes
+        if part.length not in (None, seen) or not is_complete:
+            self._align(session)
+        if part.length not in (None, seen):
+            raise invalid(f"Content-Range promises {part.length} bytes, but {seen} came.")
+        return self._received(session)
+
+    async def _receive(self, request: Request, session: Session, known: int, turn: int) -> int:
+        """Append the body, without its first `known` bytes, which a retried chunk repeats. Returns its length."""
+        seen = 0
+        # Unbuffered: nothing of a request that was taken over may reach the file when it is closed.
+        with self._blobs.partial(session.upload_id).open("ab", buffering=0) as file:
+            async for data in body_of(request):
+                self._check_turn(session, turn)
+                _write_all(file, data[max(0, known - seen) :])
+                seen += len(data)
+        return seen
+
+    def _check_turn(self, session: Session, turn: int) -> None:
+        if self._turns.get(session.upload_id) != turn:
+            # 503, because clients then query the status and resume; the last request wins.
+            raise ApiError("UNAVAILABLE", "Another request has taken over this upload.", reason="backendError")
+
+    def _align(self, session: Session) -> None:
+        size_bytes = self._received(session)
+        os.truncate(self._blobs.partial(session.upload_id), size_bytes - size_bytes % CHUNK_BYTES)
+
+    def _incomplete(self, session: Session) -> Response:
+        # Whole 256 KiB only: what lies behind may still be cut off when a broken line's request ends.
+        received = self._received(session) // CHUNK_BYTES * CHUNK_BYTES
+        exact = {"Range": f"bytes=0-{received - 1}"} if received else {}
+        headers = {"x-guploader-uploadid": session.upload_id}
+        return with_headers(Response(status_code=308, headers=headers), **exact)
+
+    async def _finish(self, request: Request, session: Session, received: int) -> Response:
+        if session.declared_bytes not in (None, received):
+            raise invalid(f"Upload has {received} bytes, but {session.declared_bytes} were declared.")
+        async with self._finishing[session.upload_id]:
+            current = self._session(request)
+            if current.state == "finished":
+                return self._finished(request, current)
+            expected = {**session.expected, **expected_from_header(request.headers.get("x-goog-hash", ""))}
+            try:
+                sealed = await self._blobs.seal(self._blobs.partial(session.upload_id), expected)
+                written = self._metadata.write(
+                    (session.bucket, session.bucket_uid),
+                    session.name,
+                    sealed,
+                    session.settings,
+                    Conditions(**session.conditions),
+                )
+            except ApiError:
+                self._metadata.forget_session(session)
+                raise
+            done = dataclasses.replace(session, state="finished", finished_generation=written.generation)
+            self._metadata.save_session(done)
+        self._finishing.pop(session.upload_id, None)
+        self._turns.pop(session.upload_id, None)
+        return self._finished(request, done)
+
+    def _finished(self, request: Request, session: Session) -> Response:
+        bucket = self._metadata.bucket(session.bucket)
+        item = self._metadata.get(bucket, session.name, session.finished_generation)
+        return object_reply(request, item)
+
+
+def _write_all(file: RawIOBase, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) or 0 :]
