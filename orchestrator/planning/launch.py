@@ -5,7 +5,7 @@ A step takes the value of the one before it and returns the next, with all notes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -34,14 +34,16 @@ def prepare_launch(
     home: Path,
     now: datetime,
     build: Build = not_built,
+    installed: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Inputs:
     """Check the request, and prepare its data set and code on this machine, which may take minutes.
 
+    `installed`: the distributions of VMs, by which the imports of a script are checked.
     Raises UsageError, CreatesFrozen, UnknownPrice, StalePrice or WrongPrice, and OverCap for a model of the user's that
     costs more than is free before it is built.
     """
-    work, simulated = read_work(request), ledger.simulated
+    work, simulated = read_work(request, installed), ledger.simulated
     trained = work.workload if isinstance(work, OwnWorkload) else work
     checked = check_request(request, trained, request.chosen, simulated=simulated)
     # Without credit nothing is prepared; what is left of it is looked at again when everything is priced.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.planning.imports import missing_imports
 from trainer.errors import CodeError, ConfigError
-from trainer.user_code import parse_content
 from trainer.workloads import Workload, get_workload
 
 if TYPE_CHECKING:
@@ -73,54 +71,24 @@ def check_packages(own: OwnWorkload, installed: Mapping[str, str]) -> None:
 
     What is imported in a `try` may be missing. Raises UsageError with file and line.
     """
-    from importlib.metadata import packages_distributions
-
     if problem := own.refused_by(installed["keras"]):
         hint = f"save it with Keras {installed['keras']}, or give a .py file whose build_model returns this model"
         raise UsageError(f"--workload: {own.entry}: the VMs have Keras {installed['keras']}, and {problem}", hint)
-    modules = {name.split("/")[0].removesuffix(".py") for name in own.tree.files}
-    distributions = packages_distributions()  # looks through all that is installed
-    for file, content in sorted(own.tree.files.items()):
-        if not file.endswith(".py"):
-            continue
-        for line, name in _imported(_parsed(content, file)):
-            if name not in modules and not _is_there(name, distributions, installed):
-                vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
-                raise UsageError(
-                    f"--workload: {file}: line {line}: imports {name}, which is not among the packages of {vms}",
-                    "do without it, put it beside the file and not into the ignore file, or import it in a `try`; a "
-                    "training loop of your own is launched with --script, and --requirements installs what it needs; "
-                    f"the VMs have {', '.join(name for name in _USUAL if name in installed)} and what these need",
-                )
-
-
-_OTHERWISE_NAMED = {"cv2": "opencv-python-headless", "PIL": "pillow", "absl": "absl-py", "google": "protobuf"}
-"""Modules whose distribution this machine may lack, or have another one of: opencv-python, for instance."""
-_USUAL = ("tensorflow", "jax", "keras", "numpy", "pillow", "opencv-python-headless")
-
-
-def _parsed(content: bytes, file: str) -> ast.Module:
+    modules = {"trainer", *(name.split("/")[0].removesuffix(".py") for name in own.tree.files)}
+    files = (each for each in sorted(own.tree.files.items()) if each[0].endswith(".py"))
     try:
-        return parse_content(content, file)
+        found = next(missing_imports(files, modules, installed), None)
     except CodeError as cause:
         raise UsageError(f"--workload: {cause}", DOCS) from cause
+    if found is not None:
+        vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
+        raise UsageError(
+            f"--workload: {found.file}: line {found.line}: imports {found.name}, which is not among the packages of "
+            f"{vms}",
+            "do without it, put it beside the file and not into the ignore file, or import it in a `try`; a "
+            "training loop of your own is launched with --script, and --requirements installs what it needs; "
+            f"the VMs have {', '.join(name for name in _USUAL if name in installed)} and what these need",
+        )
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and first name of each absolute import outside `try`, in the order of the file."""
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.lineno, node.module.partition(".")[0]
-        elif not isinstance(node, ast.Try):
-            todo += reversed(list(ast.iter_child_nodes(node)))
-
-
-def _is_there(name: str, distributions: Mapping[str, Collection[str]], installed: Collection[str]) -> bool:
-    if name in sys.stdlib_module_names or name == "trainer":
-        return True
-    candidates = {name, _OTHERWISE_NAMED.get(name, name), *distributions.get(name, ())}
-    return any(one.lower().replace("_", "-") in installed for one in candidates)
+_USUAL = ("tensorflow", "jax", "keras", "numpy", "pillow", "opencv-python-headless")

@@ -56,6 +56,7 @@ class LaunchRequest(RunOptions):
     data: Path | None = None
     image_size: int | None = None
     script: Path | None = None
+    root: Path | None = None
     command: str | None = None
     requirements: Path | None = None
     checkpoint_mib: int | None = None

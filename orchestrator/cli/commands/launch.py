@@ -253,8 +253,9 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
             line.update(f"preparing the data set: {done:,} of {total:,}")
 
         inputs = prepare_launch(
-            request, ledger=ledger, prices=prices, home=project.home, now=now, build=build, progress=progress
-        )
+            request, ledger=ledger, prices=prices, home=project.home, now=now, build=build,
+            installed=vm_packages(Engine.TENSORFLOW), progress=progress,
+        )  # fmt: skip
         availability, known = CloudAvailability(project, quotas), KnownFlops(project.state, project.kept_steps)
         return make_plan(
             inputs, ledger=ledger, prices=prices, now=now, argv=sys.argv[1:], availability=availability, known=known
