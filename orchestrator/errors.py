@@ -194,6 +194,10 @@ class PolicyDenied(AccountError):
     """A policy of the organization above the project forbids it."""
 
 
+class FreeTrial(AccountError):
+    """A free trial of Google Cloud may not have it."""
+
+
 class PermissionDenied(AccountError):
     """The credentials may not do this."""
 

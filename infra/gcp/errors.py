@@ -29,6 +29,7 @@ from orchestrator.errors import (
     ApiDisabled,
     BillingDisabled,
     CloudError,
+    FreeTrial,
     NoCapacity,
     NoSubnetwork,
     NotFound,
@@ -257,6 +258,8 @@ def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | N
     closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (doing.accelerator or problem.ended)
     if doing.zone and (closed or wording.lacks_type(message)):
         return NotOffered(doing.accelerator or "such accelerator", doing.zone, message)
+    if problem.status in ("PERMISSION_DENIED", "FAILED_PRECONDITION") and wording.is_free_trial(message):
+        return FreeTrial(doing.sentence(problem), wording.FREE_TRIAL_HINT)
     policy = wording.violated_policy(message)
     if policy is not None:
         return PolicyDenied(doing.sentence(problem), policy)
