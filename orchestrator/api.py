@@ -47,6 +47,7 @@ class LaunchOptions(TypedDict, total=False):
     nodes: int
     workload: str | Path
     script: str | Path
+    root: str | Path
     command: str
     engine: Literal["tensorflow", "jax"] | Sequence[Literal["tensorflow", "jax"]]
     requirements: str | Path
@@ -77,6 +78,7 @@ class LaunchOptions(TypedDict, total=False):
     no_early_stop: bool
     run_by_run: bool
     parallel: int
+    keep_going: bool
     ignore_checks: bool
     project: str
 

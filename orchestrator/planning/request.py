@@ -66,6 +66,7 @@ class LaunchRequest(RunOptions):
     early_stop: bool = True
     run_by_run: bool = False
     parallel: int = 4
+    keep_going: bool = False
 
     @property
     def chosen(self) -> list[Accelerator]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     help="Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]",
 )
 @click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder is copied to the VM.")
+@click.option("--root", type=click.Path(path_type=Path), help="A folder above the script to copy instead of its own.")
 @click.option("--command", metavar="TEXT", help="How to start it (docs/scripts.md). Default: python SCRIPT.")
 @click.option("--requirements", type=click.Path(path_type=Path), help="What to install for it.")
 @click.option(
@@ -156,6 +157,7 @@ if TYPE_CHECKING:
     help="Runs side by side, as far as credit and quota allow.",
 )
 @click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
+@click.option("--keep-going", is_flag=True, help="Rent on after two runs failed of the same cause.")
 @click.option("--ignore-checks", is_flag=True, help="Launch even if a check of the account fails: it may be wrong.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
