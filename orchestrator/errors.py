@@ -4,10 +4,12 @@ OrchestratorError
 ├── UsageError (2)        NotOffered > NoSubnetwork
 ├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
 ├── NoCapacity (4)
-├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
+├── AccountError (5)      QuotaExceeded, PolicyDenied, FreeTrial, PermissionDenied, ApiDisabled, BillingDisabled,
+│                         Unauthenticated
 ├── NoZoneLeft            NoCapacity, QuotaExceeded and NotOffered are ZoneRefusals: another zone may do
 ├── StillBilling (6)
-├── RunFailed (1)         TrainingFailed, Preempted > VmDeleted, DeadlineReached, KillSwitchNotArmed, Stopped
+├── RunFailed (1)         TrainingFailed, SameFailure, Preempted > VmDeleted, DeadlineReached, KillSwitchNotArmed,
+│                         Stopped
 ├── UnexpectedError (1)
 ├── LedgerTrouble (1)
 └── CloudError (1)        NotFound, AlreadyExists, Unavailable > HostBusy, HostKeyRejected, RemoteCommandFailed,
@@ -261,6 +263,16 @@ class RunFailed(OrchestratorError):
 
 class TrainingFailed(RunFailed):
     """The trainer ended with an error."""
+
+
+class SameFailure(RunFailed):
+    """A run that was not rented, as two others of its launch ended with one error."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(
+            f"not rented: {one} and {other} of this launch ended with one and the same error",
+            "correct it and launch again; --keep-going rents all the same",
+        )
 
 
 class Preempted(RunFailed):
