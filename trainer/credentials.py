@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 NAMES = (
     ".env", ".env.*", ".netrc", "_netrc", ".git-credentials", ".pypirc", ".npmrc", ".yarnrc*", ".pgpass", ".my.cnf",
@@ -15,6 +15,7 @@ NAMES = (
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
 )  # fmt: skip
 """Names of files and folders, in lower case, as for `fnmatch`."""
+_NAMED_SO = re.compile("|".join(map(translate, NAMES)))
 _MAX_BYTES = 2**20
 """No larger file is looked into: keys are small."""
 _LETTERS = 8
@@ -40,7 +41,7 @@ _IN_JSON = re.compile(rb'"(private_key|client_secret|refresh_token)"\s*:\s*"[^"]
 
 def is_named_so(name: str) -> bool:
     """Whether a file or folder of that name, without its path, is a usual place of credentials."""
-    return any(fnmatchcase(name.lower(), pattern) for pattern in NAMES)
+    return _NAMED_SO.match(name.lower()) is not None
 
 
 def find_credential(name: str, content: bytes) -> tuple[int, str] | None:

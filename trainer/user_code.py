@@ -32,7 +32,7 @@ ALWAYS_IGNORED = (
 _NOT_WORTH_A_WORD = (IGNORE_FILE, "__pycache__", "*.pyc", ".DS_Store")
 _MARKS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")
 """What lies in an environment of venv (PEP 405) or conda, and in a cache (bford.info/cachedir)."""
-_PROGRAMS = (".py", ".sh", ".ipynb")
+_PROGRAMS = (".py", ".sh")
 MAX_FILES = 2000
 MAX_BYTES = 64 * 2**20
 """Code and small files, read into memory whole; samples travel as a data set."""

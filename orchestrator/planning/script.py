@@ -72,7 +72,7 @@ def read_script(request: LaunchRequest, installed: Collection[str] = ()) -> Scri
     if entry not in tree.files:
         raise UsageError(f"--script: {path} is ignored", "rename it, or correct the ignore file beside it")
     is_rented = all(item.is_rented for item in request.chosen)
-    start = check_command(words, Files(folder, tree, bool(requirements), is_rented))
+    start = check_command(words, Files(folder.resolve(), tree, bool(requirements), is_rented))
     python = start.module or (entry if entry.endswith(".py") else "")
     notes = (
         *start.warnings,

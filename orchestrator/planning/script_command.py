@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from trainer.script.command import placeholders_in
+from trainer.errors import ConfigError
+from trainer.script.command import placeholders_in, split_command
 from trainer.user_code import CodeTree
 
 _WRAPPERS = frozenset(
@@ -63,13 +64,15 @@ def check_command(words: Sequence[str], files: Files) -> Start:
     started = programs[-1].rpartition("/")[2]
     if "/" in programs[-1] and not programs[-1].startswith("/") and not placeholders_in(programs[-1:]):
         _check_lines(programs[-1], files)
+    inner = _lines_of(programs[-1], files)
     if started.startswith("python"):
         module, arguments = _check_python(arguments, files)
     elif started in _SHELLS:
-        module, arguments = "", _check_shell(arguments, files)
+        shell_script, arguments = _check_shell(arguments, files)
+        module, inner = "", _lines_of(shell_script, files)
     else:
         module = _check_launched(arguments, files)
-    return Start(module, tuple(_warnings(arguments, files)))
+    return Start(module, (*_warnings(arguments, files), *inner))
 
 
 def _programs(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -79,7 +82,7 @@ def _programs(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         while rest and _OF_A_WRAPPER.fullmatch(rest[0]):
             rest.pop(0)
         if not rest:
-            _refuse(f"{programs[-1]} has no program to start", "for example: env NAME=value python train.py")
+            raise _refused(f"{programs[-1]} has no program to start", "for example: env NAME=value python train.py")
         programs.append(rest.pop(0))
     return programs, rest
 
@@ -89,16 +92,18 @@ def _check_program(word: str, files: Files) -> None:
         return
     if word.startswith("/"):
         if files.is_rented and not word.startswith(_SYSTEM):
-            _refuse(f"{word} is of this machine, and no VM has it", "python is the interpreter there; ./NAME a program")
+            raise _refused(
+                f"{word} is of this machine, and no VM has it", "python is the interpreter there; ./NAME a program"
+            )
     elif "/" in word:
         _check_travels(word, files)
         if posixpath.normpath(word) not in files.tree.programs:
-            _refuse(f"{word} may not be executed", f"chmod +x {word}")
+            raise _refused(f"{word} may not be executed", f"chmod +x {word}")
     elif files.has(word):
-        _refuse(f"{word} is a file of the folder, and only programs are found by their name", f"write ./{word}")
+        raise _refused(f"{word} is a file of the folder, and only programs are found by their name", f"write ./{word}")
     elif word not in _ON_EVERY_VM and not files.has_requirements and files.is_rented and not _is_of_the_system(word):
         hint = "python is the only one" if word.startswith("python") else "what installs it belongs in --requirements"
-        _refuse(f"there is no program {word}", f"correct its name; {hint}")
+        raise _refused(f"there is no program {word}", f"correct its name; {hint}")
 
 
 def _is_of_the_system(word: str) -> bool:
@@ -111,28 +116,35 @@ def _check_travels(word: str, files: Files) -> None:
         return
     if word.startswith("/"):
         if files.is_rented and not word.startswith(_SYSTEM):
-            _refuse(f"{word} is of this machine", "give its path in the folder that travels")
+            raise _refused(f"{word} is of this machine", "give its path in the folder that travels")
         return
     name = posixpath.normpath(word)
     if name.startswith(".."):
-        _refuse(f"{word} lies outside of the folder that travels", "--root DIR sends a folder above the script's")
+        raise _refused(
+            f"{word} lies outside of the folder that travels", "--root DIR sends a folder above the script's"
+        )
     if name in files.tree.files:
         return
     if (files.folder / name).is_file():
-        _refuse(f"{word} does not travel", "it is ignored, or contains a credential")
-    _refuse(f"{word} is not in the folder that travels", f"correct its name; the command is started in {files.folder}")
+        raise _refused(f"{word} does not travel", "it is ignored, or contains a credential")
+    raise _refused(
+        f"{word} is not in the folder that travels", f"correct its name; the command is started in {files.folder}"
+    )
 
 
 def _check_lines(word: str, files: Files) -> None:
     """A program of the folder: its first line says who runs it."""
     content = files.tree.files.get(posixpath.normpath(word), b"")
     if not content.startswith(_STARTS):
-        _refuse(f"{word} has no first line #!, so that nothing runs it", f"begin it with one, or write bash {word}")
+        raise _refused(
+            f"{word} has no first line #!, so that nothing runs it", f"begin it with one, or write bash {word}"
+        )
     if b"\r\n" in content[:4096] and content.startswith(b"#!"):
-        _refuse(f"{word} has the line ends of Windows, which Linux does not run", "sed -i 's/\\r$//' takes them away")
-    interpreter = content[2:].split(maxsplit=1)[0].decode("utf-8", "replace") if content.startswith(b"#!") else ""
-    if interpreter:
-        _check_program(interpreter, files)
+        raise _refused(
+            f"{word} has the line ends of Windows, which Linux does not run", "sed -i 's/\\r$//' takes them away"
+        )
+    if interpreter := re.match(rb"#!\s*(\S+)", content):
+        _check_program(interpreter[1].decode("utf-8", "replace"), files)
 
 
 def _check_python(arguments: Sequence[str], files: Files) -> tuple[str, Sequence[str]]:
@@ -151,8 +163,7 @@ def _check_python(arguments: Sequence[str], files: Files) -> tuple[str, Sequence
             return _check_script(word, files), rest
         elif word == "-":
             break
-    _refuse("python has no script to run, and its standard input is empty", "for example: python train.py")
-    return "", ()
+    raise _refused("python has no script to run, and its standard input is empty", "for example: python train.py")
 
 
 def _check_script(word: str, files: Files) -> str:
@@ -162,7 +173,7 @@ def _check_script(word: str, files: Files) -> str:
     if files.has(word) and files.has(package):
         return posixpath.normpath(package)
     if word.rpartition(".")[2] in ("sh", "ipynb"):
-        _refuse(
+        raise _refused(
             f"{word} is no Python file", f"bash {word}" if word.endswith(".sh") else "jupyter nbconvert --to script"
         )
     _check_travels(word, files)
@@ -175,22 +186,43 @@ def _check_module(module: str, files: Files) -> str:
     found = next((name for name in (f"{path}.py", f"{path}/__main__.py") if name in files.tree.files), "")
     first = path.partition("/")[0]
     if not found and (files.has(first) or files.has(f"{first}.py") or "/" in module or module.endswith(".py")):
-        _refuse(f"python -m {module}: there is neither {path}.py nor {path}/__main__.py", "correct the module's name")
+        raise _refused(
+            f"python -m {module}: there is neither {path}.py nor {path}/__main__.py", "correct the module's name"
+        )
     return found
 
 
-def _check_shell(arguments: Sequence[str], files: Files) -> Sequence[str]:
-    """The arguments of the script; what stands behind `-c` is the shell's own affair."""
+def _lines_of(script: str, files: Files) -> Sequence[str]:
+    """Warnings of what a shell script of the folder starts with Python, as far as its lines are plain commands."""
+    text = files.tree.files.get(posixpath.normpath(script), b"").decode("utf-8", "replace")
+    is_shell = script.endswith(".sh") or re.match(r"#!.*\b(?:ba|da)?sh\b", text)
+    if not is_shell or re.search(r"^\s*(?:cd|pushd)\s", text, re.MULTILINE):
+        return ()
+    warnings = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = split_command(line.replace('"$@"', "").rstrip("\\"))
+            if words[0] in ("python", "python3"):
+                _check_python(words[1:], files)
+        except ConfigError:
+            continue  # more than a command alone
+        except UsageError as cause:
+            said = cause.sentence.removeprefix("--command: ")
+            warnings.append(f"warning: {posixpath.normpath(script)}, line {number}: {said}")
+    return warnings
+
+
+def _check_shell(arguments: Sequence[str], files: Files) -> tuple[str, Sequence[str]]:
+    """(The script, its arguments); what stands behind `-c` is the shell's own affair."""
     for place, word in enumerate(arguments):
         if word.startswith("-") and "c" in word and not word.startswith("--"):
-            return ()
+            return "", ()
         if not word.startswith(("-", "+")):
             _check_travels(word, files)
             if b"\r\n" in files.tree.files.get(posixpath.normpath(word), b""):
-                _refuse(f"{word} has the line ends of Windows", "sed -i 's/\\r$//' takes them away")
-            return arguments[place + 1 :]
-    _refuse("the shell has no script to run, and its standard input is empty", "for example: bash run.sh")
-    return ()
+                raise _refused(f"{word} has the line ends of Windows", "sed -i 's/\\r$//' takes them away")
+            return word, arguments[place + 1 :]
+    raise _refused("the shell has no script to run, and its standard input is empty", "for example: bash run.sh")
 
 
 def _check_launched(arguments: Sequence[str], files: Files) -> str:
@@ -215,5 +247,5 @@ def _warnings(arguments: Sequence[str], files: Files) -> Iterator[str]:
             yield f"warning: command: {value} is not among the files that travel"
 
 
-def _refuse(problem: str, hint: str) -> None:
-    raise UsageError(f"--command: {problem}", f"{hint}; {_REFERENCE}")
+def _refused(problem: str, hint: str) -> UsageError:
+    return UsageError(f"--command: {problem}", f"{hint}; {_REFERENCE}")

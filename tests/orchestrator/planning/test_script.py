@@ -233,6 +233,16 @@ def notes(script: Path, installed: Collection[str] = (), **options: Any) -> list
     return list(found.notes)
 
 
+@pytest.mark.parametrize("command", ["./run.sh", "bash run.sh 3"])
+def test_what_a_shell_script_starts_with_python_is_looked_for_too(programs: Path, command: str) -> None:
+    """Where its lines are plain commands; nothing is said of others."""
+    run = programs.parent / "run.sh"
+    run.write_text('#!/bin/bash\nset -e\npython train.py "$@"\npython3 $X.py\n  python trian.py --epochs 3 \\\n "$@"\n')
+    assert notes(programs, command=command)[0].startswith("warning: run.sh, line 5: trian.py is not in the folder")
+    run.write_text("#!/bin/bash\ncd lib\npython deep.py\n")
+    assert not [note for note in notes(programs, command=command) if note.startswith("warning: run.sh")]
+
+
 def test_files_that_the_command_names_and_that_do_not_travel_are_listed(programs: Path, tmp_path: Path) -> None:
     (tmp_path / "x.csv").touch()
     command = "python train.py --config=base.yaml --out o.txt data=../mine lib runs/big.bin gs://b/x.yaml"
