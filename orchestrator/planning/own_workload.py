@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,18 @@ def not_built(_own: OwnWorkload, _data_dir: Path | None) -> Built:
     """`Build` where nothing is built: an error in the model shows on the first VM."""
     return Built()
 
+
+@dataclass(frozen=True)
+class CodeChecks:
+    """How a user's program is looked at here. `installed`: the distributions of VMs, by which the imports of a script
+    are checked; empty: not known.
+    """
+
+    build: Build = not_built
+    installed: Collection[str] = ()
+
+
+NO_CHECKS = CodeChecks()
 
 DOCS = "docs/your-model.md says what a file has to define"
 

@@ -237,6 +237,7 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
     from orchestrator.planning.known_flops import KnownFlops
     from orchestrator.planning.launch import make_plan, prepare_launch
     from orchestrator.planning.model_check import check_own
+    from orchestrator.planning.own_workload import CodeChecks
 
     share_heap()  # before the first thread
     if any(item.is_rented for item in request.chosen):
@@ -254,10 +255,10 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
         def progress(done: int, total: int) -> None:
             line.update(f"preparing the data set: {done:,} of {total:,}")
 
+        checks = CodeChecks(build, vm_packages(Engine.TENSORFLOW))
         inputs = prepare_launch(
-            request, ledger=ledger, prices=prices, home=project.home, now=now, build=build,
-            installed=vm_packages(Engine.TENSORFLOW), progress=progress,
-        )  # fmt: skip
+            request, ledger=ledger, prices=prices, home=project.home, now=now, checks=checks, progress=progress
+        )
         availability, known = CloudAvailability(project, quotas), KnownFlops(project.state, project.kept_steps)
         return make_plan(
             inputs, ledger=ledger, prices=prices, now=now, argv=sys.argv[1:], availability=availability, known=known
