@@ -4,10 +4,11 @@ OrchestratorError
 ├── UsageError (2)        NotOffered > NoSubnetwork
 ├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
 ├── NoCapacity (4)
-├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
+├── AccountError (5)      QuotaExceeded, PolicyDenied, FreeTrial, PermissionDenied, ApiDisabled, BillingDisabled,
+│                         Unauthenticated
 ├── NoZoneLeft            NoCapacity, QuotaExceeded and NotOffered are ZoneRefusals: another zone may do
 ├── StillBilling (6)
-├── RunFailed (1)         TrainingFailed, DeadlineReached, KillSwitchNotArmed, Stopped,
+├── RunFailed (1)         TrainingFailed, SameFailure, DeadlineReached, KillSwitchNotArmed, Stopped,
 │                         VmLost > Preempted, VmDeleted, CreateInterrupted
 ├── UnexpectedError (1)
 ├── LedgerTrouble (1)
@@ -195,6 +196,10 @@ class PolicyDenied(AccountError):
     """A policy of the organization above the project forbids it."""
 
 
+class FreeTrial(AccountError):
+    """A free trial of Google Cloud may not have it."""
+
+
 class PermissionDenied(AccountError):
     """The credentials may not do this."""
 
@@ -258,6 +263,16 @@ class RunFailed(OrchestratorError):
 
 class TrainingFailed(RunFailed):
     """The trainer ended with an error."""
+
+
+class SameFailure(RunFailed):
+    """A run that was not rented, as two others of its launch ended with one error."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(
+            f"not rented: {one} and {other} of this launch ended with one and the same error",
+            "correct it and launch again; --keep-going rents all the same",
+        )
 
 
 class VmLost(RunFailed):

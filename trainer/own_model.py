@@ -19,6 +19,10 @@ def check_model(path: Path, model: Any, image_shape: tuple[int, ...], units: int
 
     if not isinstance(model, keras.Model):
         raise CodeError(path, f"{BUILD_MODEL} returned a {type(model).__name__}", "return a keras.Model")
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) > 1:
+        problem = f"the model has {len(inputs)} inputs ({', '.join(one.name for one in inputs)}), and a sample has one"
+        raise CodeError(path, problem, "give it one, which it splits, or launch a loop of your own with --script")
     if not model.built:
         model.build((None, *image_shape))
     dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float32"

@@ -38,6 +38,8 @@ from trainer.workloads.signature import images
 _BY_CHANNELS = {1: "mnist", 3: "photos"}
 _UNFETCHED = re.compile(r"URL fetch failure on (?P<url>\S+): (?:None -- )?(?P<why>.*)")
 """What Keras's get_file says (utils/file_utils.py)."""
+_UNPACKS = re.compile(r"Iterating over a symbolic|not enough values to unpack|string indices must be integers")
+_ONE_INPUT = "a model is given one tensor of samples, no tuple or dictionary of them"
 _NO_PROGRAMS = {
     ".h5": 'load it here and save it as .keras: `keras.models.load_model("{name}").save("{stem}.keras")`',
     ".hdf5": 'load it here and save it as .keras: `keras.models.load_model("{name}").save("{stem}.keras")`',
@@ -198,8 +200,8 @@ def _in_their_words(path: Path, root: Path) -> Iterator[None]:
             fix = "it is fetched when the model is built, here and on the VM: this machine needs the internet for it"
             raise CodeError(path, problem, fix) from error
         said = _fields(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {first_line(error)}"
-        problem = f"{_where(error, path, root)}{said}"
-        raise CodeError(path, problem, "correct the file") from error
+        fix = _ONE_INPUT if _UNPACKS.search(str(error)) else "correct the file"
+        raise CodeError(path, f"{_where(error, path, root)}{said}", fix) from error
 
 
 def _fields(error: ValidationError) -> str:

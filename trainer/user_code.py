@@ -2,7 +2,8 @@
 
 Two ways to find them: a file with what it imports from its own folder, and a whole folder. In both,
 `.orchestrateignore` in the folder lists what stays: one pattern a line as for `fnmatch`, against the path below the
-folder or any one name in it; `name/` means folders alone.
+folder or any one name in it; `name/` means folders alone. Credentials always stay, and so do environments and caches,
+by their names or by what they contain.
 """
 
 from __future__ import annotations
@@ -13,43 +14,71 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from trainer.credentials import find_credential, is_named_so
 from trainer.errors import CodeError, first_line
 from trainer.regular_file import read_regular
 
 IGNORE_FILE = ".orchestrateignore"
 ALWAYS_IGNORED = (
-    IGNORE_FILE, ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", ".tox",
+    IGNORE_FILE, ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", ".tox", ".cache",
     "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".DS_Store", "trainer-output",
-    ".env", ".env.*", ".netrc", ".git-credentials", ".pypirc", ".ssh", ".aws", ".config", ".gnupg", ".kube", ".docker",
-    ".kaggle", "*.pem", "*.key", "id_rsa*", "id_ed25519*",
 )  # fmt: skip
-"""What has nothing to do with the program, and credentials."""
+"""What has nothing to do with the program."""
+_NOT_WORTH_A_WORD = (IGNORE_FILE, "__pycache__", "*.pyc", ".DS_Store")
+_MARKS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")
+"""What lies in an environment of venv (PEP 405) or conda, and in a cache (bford.info/cachedir)."""
+_PROGRAMS = (".py", ".sh")
 MAX_FILES = 2000
 MAX_BYTES = 64 * 2**20
 """Code and small files, read into memory whole; samples travel as a data set."""
 _MAX_PARSED_BYTES = 4 * 2**20
 _MAX_LIST_BYTES = 2**20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Stays:
+    """A file or folder that does not travel, by its path below the tree's folder."""
+
+    path: str
+    is_credential: bool
 
 
 @dataclass(frozen=True)
 class CodeTree:
-    """Contents by the path below the tree's folder, with `/` between the names."""
+    """Contents by the path below the tree's folder, with `/` between the names.
+
+    `programs`: which of them may be executed; of what is imported none. `stays`: what lies there and does not travel.
+    """
 
     files: Mapping[str, bytes]
+    programs: frozenset[str] = frozenset()
+    stays: Sequence[Stays] = field(default=(), compare=False)
 
     @property
     def sha256(self) -> str:
-        """The digest of all names and contents; files' times and rights do not count."""
+        """The digest of all names, contents and rights to execute; files' times do not count."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
-            digest.update(f"{name}\0".encode() + hashlib.sha256(content).digest())
+            digest.update(f"{name}\0".encode() + hashlib.sha256(content).digest() + b"x" * (name in self.programs))
         return digest.hexdigest()
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What does not travel, in a sentence: credentials by their paths, all else by name."""
+        secret = sorted(one.path for one in self.stays if one.is_credential)
+        others = sorted({PurePosixPath(one.path).name for one in self.stays if not one.is_credential})
+        said = [f"credentials ({_first(secret)})"] if secret else []
+        if others:
+            said.append(f"what is no code or is ignored ({_first(others)})")
+        if said:
+            yield f"stays here: {' and '.join(said)}"
 
     @property
     def size_bytes(self) -> int:
@@ -62,13 +91,14 @@ class CodeTree:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+            path.chmod(_mode(name in self.programs))
 
     def packed(self) -> bytes:
         """A zip file: the same bytes for the same tree."""
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in sorted(self.files.items()):
-                archive.writestr(_entry(name), content, zipfile.ZIP_DEFLATED)
+                archive.writestr(_entry(name, name in self.programs), content, zipfile.ZIP_DEFLATED)
         return target.getvalue()
 
 
@@ -76,7 +106,8 @@ def unpacked(archive: bytes) -> CodeTree:
     """The tree that `packed` wrote. Raises ValueError when the archive is damaged."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as found:
-            return CodeTree({name: found.read(name) for name in found.namelist()})
+            programs = (entry.filename for entry in found.infolist() if entry.external_attr >> 16 & 0o100)
+            return CodeTree({name: found.read(name) for name in found.namelist()}, frozenset(programs))
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
         raise ValueError(f"is no whole zip file ({first_line(error)})") from error
 
@@ -84,14 +115,15 @@ def unpacked(archive: bytes) -> CodeTree:
 def folder_tree(folder: Path) -> CodeTree:
     """All files of a folder that are not ignored; links to folders are not followed.
 
-    Raises CodeError: there is nothing to take, more than may travel, a link that leads out of the folder, or it is the
-    user's home folder.
+    Raises CodeError: there is nothing to take, more than may travel, a program with a credential in it, a link that
+    leads out of the folder, or it is the user's home folder.
     """
     if not folder.is_dir():
         raise CodeError(folder, "there is no such folder", "correct the path")
     _must_be_a_project(folder)
     patterns = _patterns(folder)
-    return _read(folder, _below(folder, folder, patterns), patterns)
+    tree = _read(folder, _below(folder, folder, patterns), patterns)
+    return replace(tree, programs=frozenset(name for name in tree.files if (folder / name).stat().st_mode & 0o100))
 
 
 def imported_tree(file: Path, root: Path | None = None) -> CodeTree:
@@ -105,14 +137,14 @@ def imported_tree(file: Path, root: Path | None = None) -> CodeTree:
     root = root or file.parent
     _must_be_a_project(root)
     patterns = _patterns(root)
-    todo: list[Path] = [file]
-    taken: dict[Path, None] = {}
+    todo: list[Path | Stays] = [file]
+    taken: dict[Path | Stays, None] = {}
     while todo:
         path = todo.pop()
         if path in taken:
             continue
         taken[path] = None
-        if path.suffix == ".py":
+        if isinstance(path, Path) and path.suffix == ".py":
             for dotted in _imported(path):
                 todo += _found(root, dotted, patterns)
     return _read(root, taken, patterns)
@@ -150,8 +182,8 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _found(root: Path, dotted: str, patterns: tuple[str, ...]) -> Iterable[Path]:
-    """The files in `root` that a name is imported from; none for what is installed."""
+def _found(root: Path, dotted: str, patterns: tuple[str, ...]) -> Iterable[Path | Stays]:
+    """The files in `root` that a name is imported from, and what stays among them; none for what is installed."""
     first, _, rest = dotted.partition(".")
     module, package = root / f"{first}.py", root / first
 
@@ -193,18 +225,23 @@ def _patterns(root: Path) -> tuple[str, ...]:
     return (*ALWAYS_IGNORED, *said)
 
 
-def _below(root: Path, folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+def _below(root: Path, folder: Path, patterns: tuple[str, ...]) -> Iterator[Path | Stays]:
+    """All files below a folder, and what stays."""
     for where, folders, files in os.walk(folder):
         here = Path(where)
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if not (here / name).is_symlink() and not _ignored(root, here / name, patterns, is_folder=True)
-        ]
-        yield from (here / name for name in sorted(files) if not _ignored(root, here / name, patterns))
+        inner = [name for name in sorted(folders) if not (here / name).is_symlink()]
+        folders[:] = [name for name in inner if not _ignored(root, here / name, patterns, is_folder=True)]
+        staying = {name for name in files if _ignored(root, here / name, patterns)}
+        yield from (here / name for name in sorted(files) if name not in staying)
+        for name in sorted({*staying, *inner} - {*folders}):
+            if not any(fnmatchcase(name, pattern) for pattern in _NOT_WORTH_A_WORD):
+                slash = "" if name in staying else "/"
+                yield Stays(f"{(here / name).relative_to(root).as_posix()}{slash}", is_named_so(name))
 
 
 def _ignored(root: Path, path: Path, patterns: tuple[str, ...], *, is_folder: bool = False) -> bool:
+    if is_named_so(path.name) or (is_folder and any((path / mark).exists() for mark in _MARKS)):
+        return True
     below = path.relative_to(root).as_posix()
     for pattern in patterns:
         if pattern.endswith("/") and not is_folder:
@@ -231,26 +268,47 @@ def _must_lead_inside(root: Path, path: Path, patterns: tuple[str, ...]) -> None
         raise CodeError(path, problem, f"copy the file to its place, or list the link in {root / IGNORE_FILE}")
 
 
-def _read(root: Path, paths: Iterable[Path], patterns: tuple[str, ...]) -> CodeTree:
+def _read(root: Path, paths: Iterable[Path | Stays], patterns: tuple[str, ...]) -> CodeTree:
     files: dict[str, bytes] = {}
+    stays: list[Stays] = []
     total = 0
     fix = f"list in {root / IGNORE_FILE} what shall stay; samples travel with --data"
     for path in paths:
+        if isinstance(path, Stays):
+            stays.append(path)
+            continue
         _must_lead_inside(root, path, patterns)
+        name = path.relative_to(root).as_posix()
         try:
             total += path.stat().st_size
             if total > MAX_BYTES or len(files) >= MAX_FILES:
                 limit = f"more than {MAX_BYTES // 2**20} MiB or {MAX_FILES} files of code"
-                raise CodeError(root, f"{limit} (at {path.relative_to(root)})", fix)
-            files[path.relative_to(root).as_posix()] = read_regular(path, MAX_BYTES)
+                raise CodeError(root, f"{limit} (at {name})", fix)
+            content = read_regular(path, MAX_BYTES)
         except OSError as error:
             raise CodeError(path, f"cannot be read ({error.strerror})", "correct it, or ignore it") from error
+        if (credential := find_credential(name, content)) is None:
+            files[name] = content
+        elif name.endswith(_PROGRAMS):  # without it the program would break on the VM
+            problem = f"line {credential[0]} has {credential[1]}, and no credential travels"
+            raise CodeError(path, problem, f"take it out, or list the file in {root / IGNORE_FILE}")
+        else:
+            stays.append(Stays(name, is_credential=True))
     if not files:
         raise CodeError(root, "there is no file to take", "give a folder with the program in it")
-    return CodeTree(files)
+    return CodeTree(files, stays=tuple(stays))
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _mode(is_program: bool) -> int:
+    return 0o755 if is_program else 0o644
+
+
+def _entry(name: str, is_program: bool) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(str(PurePosixPath(name)), _EPOCH)
-    entry.external_attr = 0o644 << 16
+    entry.external_attr = _mode(is_program) << 16
     return entry

@@ -72,9 +72,7 @@ def read_user_file(path: Path) -> UserFile:
     if BUILD_MODEL not in names:
         fix = "add `def build_model(image_shape, classes)` that returns a keras.Model; `orchestrate workloads new` does"
         raise CodeError(path, f"defines no {BUILD_MODEL}", fix)
-    for line in _clearing(tree):
-        fix = "take it away: the trainer has prepared what build_model runs in, and starts anew for each run"
-        raise CodeError(path, f"line {line}: clear_session() in {BUILD_MODEL}", fix)
+    _check_functions(path, tree, may_open=OPEN_DATA in names or "data_kind" in values)
     try:
         settings = UserSettings(**values)
         settings.prepare  # noqa: B018 - its ranges
@@ -85,6 +83,18 @@ def read_user_file(path: Path) -> UserFile:
     except ConfigError as error:
         raise _wrong(path, lines[error.field], error.field, error.value, str(error).partition(": ")[2]) from error
     return UserFile(settings, OPEN_DATA in names)
+
+
+def _check_functions(path: Path, tree: ast.Module, *, may_open: bool) -> None:
+    """Raises CodeError for what functions do in vain, or undo. `may_open`: the file says what is trained on."""
+    if not may_open:
+        for line, function in _opening_data(tree):
+            problem = f"line {line}: {function} opens data that nothing would train on: the packaged MNIST is used"
+            fix = f'call it {OPEN_DATA}(config), which returns it (docs/your-model.md); data_kind = "mnist" means MNIST'
+            raise CodeError(path, problem, fix)
+    for line in _clearing(tree):
+        fix = "take it away: the trainer has prepared what build_model runs in, and starts anew for each run"
+        raise CodeError(path, f"line {line}: clear_session() in {BUILD_MODEL}", fix)
 
 
 def _wrong(path: Path, line: int, name: str, value: object, problem: str) -> CodeError:
@@ -126,6 +136,20 @@ def _clearing(tree: ast.Module) -> Iterator[int]:
         if isinstance(function, ast.FunctionDef) and function.name == BUILD_MODEL:
             calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
             yield from (one.lineno for one in calls if getattr(one, "attr", getattr(one, "id", "")) == "clear_session")
+
+
+def _opening_data(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Functions besides build_model, with the line, that make a data set as TensorFlow and Keras do."""
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name != BUILD_MODEL:
+            for node in ast.walk(function):
+                name = getattr(node, "attr", getattr(node, "id", ""))
+                if isinstance(node, ast.Attribute | ast.Name) and (
+                    name in ("TFRecordDataset", "from_tensor_slices", "from_generator", "load_data")
+                    or name.endswith("_dataset_from_directory")
+                ):
+                    yield node.lineno, function.name
+                    break
 
 
 def _targets(node: ast.stmt) -> Sequence[ast.expr]:

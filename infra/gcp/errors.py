@@ -29,6 +29,7 @@ from orchestrator.errors import (
     ApiDisabled,
     BillingDisabled,
     CloudError,
+    FreeTrial,
     NoCapacity,
     NoSubnetwork,
     NotFound,
@@ -257,6 +258,8 @@ def _classify_by_message(problem: Problem, request: Request) -> OrchestratorErro
     closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (request.accelerator or problem.ended)
     if request.zone and (closed or wording.lacks_type(message)):
         return NotOffered(request.accelerator or "such accelerator", request.zone, message)
+    if problem.status in ("PERMISSION_DENIED", "FAILED_PRECONDITION") and wording.is_free_trial(message):
+        return FreeTrial(request.sentence(problem), wording.FREE_TRIAL_HINT)
     policy = wording.violated_policy(message)
     if policy is not None:
         return PolicyDenied(request.sentence(problem), policy)

@@ -127,6 +127,21 @@ def violated_policy(message: str) -> str | None:
     )
 
 
+FREE_TRIAL_HINT = (
+    "a free trial rents no TPU and no GPU: upgrade the billing account (console: Billing > Upgrade); what is left of "
+    "the credit is kept, and Google then no longer stops at it"
+)
+
+
+def is_free_trial(message: str) -> bool:
+    """Whether it says that the account is a free trial's, which no role changes.
+
+    "Cannot create a TPU Node on a project linked to a free-trial billing account."
+    (github.com/tensorflow/tpu/issues/124)
+    """
+    return re.search(r"\bfree[- ]?trial\b|\btrial billing account\b", message, re.IGNORECASE) is not None
+
+
 NETWORK_HINT = (
     "the project has no network `default`: `gcloud compute networks create default --subnet-mode=auto`, then "
     "`gcloud compute firewall-rules create default-allow-ssh --network=default --allow=tcp:22`"

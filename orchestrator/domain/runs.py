@@ -186,7 +186,8 @@ class Run:
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
     `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
-    `parallel` runs of its launch are driven side by side at most.
+    `parallel` runs of its launch are driven side by side at most. `keep_going`: it is rented even if two of them failed
+    of what will end it, too.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
     `preemptions` counts the VMs that were preempted, `lost_vms` those that were lost otherwise, or not made, and
     replaced; `stop_requested` is set by Ctrl-C, and by `teardown` in another process.
@@ -208,6 +209,7 @@ class Run:
     stop_requested: bool = False
     looks: int = 1
     parallel: int = 4
+    keep_going: bool = False
 
     @property
     def until_verdict(self) -> bool:

@@ -76,6 +76,15 @@ class RunTable(GrowingDatabase):
             rows = self.select("SELECT body FROM runs WHERE experiment=? ORDER BY rowid", (experiment,))
         return [self.read(Run, row[0]) for row in rows]
 
+    def failed_runs(self, experiment: str) -> list[Run]:
+        """Those of an experiment whose trainer ended with an error, in the order of their creation."""
+        rows = self.select(
+            "SELECT body FROM runs WHERE experiment=? AND state IN ('active', 'failed')"
+            ' AND instr(body, \'"error_code": "TrainingFailed"\') ORDER BY rowid',
+            (experiment,),
+        )
+        return [self.read(Run, row[0]) for row in rows]
+
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""
         with self.transaction() as db:

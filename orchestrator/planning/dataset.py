@@ -41,7 +41,7 @@ def prepare_data(
     try:
         prepared = prepare_dataset(source, kind, out, progress, options, replace=True)
     except DataError as cause:
-        if source is not None and (other := _misplaced(source, workload)):
+        if source is not None and (other := misplaced(source, workload)):
             raise UsageError(f"--data: {source}: {other[0]}", other[1]) from cause
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause.path}: {cause.problem}", cause.fix) from cause
@@ -108,21 +108,22 @@ def dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> s
     return f"{kind}-{path.name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
 
 
-def _misplaced(folder: Path, workload: Workload) -> tuple[str, str] | None:
+def misplaced(folder: Path, workload: Workload) -> tuple[str, str] | None:
     """The problem and its fix, where a folder looks like data of another kind; None: it does not, or cannot be read."""
     try:
-        found = next((look for look in _looks(folder) if look.kind != workload.data_kind), None)
+        found = list(_looks(folder))
     except OSError:
         return None
-    if found is None:
+    if not found or workload.data_kind in {look.kind for look in found}:
         return None
-    kind = found.kind
-    problem = f"these look like {found.what}, and {workload.name} trains on {workload.data_kind}"
+    look = found[0]
+    kind = look.kind
+    problem = f"these look like {look.what}, and {workload.name} trains on {workload.data_kind}"
     known = list_workloads()
     if workload.name.partition(":")[0] not in {each.name for each in known}:
         return problem, f'write `data_kind = "{kind}"` in your model\'s file'
     takers = [each for each in known if each.data_kind == kind]
-    takers.sort(key=lambda each: abs(each.signature.units - found.classes))  # published with about as many classes
+    takers.sort(key=lambda each: abs(each.signature.units - look.classes))  # published with about as many classes
     if not takers:
         return problem, f'a model of your own with `data_kind = "{kind}"` takes them: docs/your-model.md'
     first, *others = (each.name for each in takers)

@@ -6,7 +6,7 @@ Where samples are kept is decided once, too, so that no run is compared on other
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,9 +44,12 @@ class Inputs(Checked):
     data: DatasetManifest | FilesManifest | None
 
 
-def read_work(request: LaunchOptions) -> Work:
-    """Read what `--script` or `--workload` names; nothing of the user's is run. Raises UsageError."""
-    script = read_script(request)
+def read_work(request: LaunchOptions, installed: Collection[str] = ()) -> Work:
+    """Read what `--script` or `--workload` names; nothing of the user's is run. Raises UsageError.
+
+    `installed`: the distributions of VMs; empty: not known.
+    """
+    script = read_script(request, installed)
     if script is not None:
         return script
     workload, own = find_workload(request.workload)
@@ -91,7 +94,7 @@ def _of_own(checked: Checked, own: OwnWorkload, home: Path, build: Build, progre
     if built.state_bytes:  # as built in float32: a run in float16 has the variables of the loss scale, too
         room = checkpoint_room(built.state_bytes + COUNTERS_BYTES)
     template = replace(inputs.template, code=keep_code(home, own.tree, own.entry), checkpoint_bytes=room)
-    return replace(inputs, template=template, notes=[*inputs.notes, *built.notes])
+    return replace(inputs, template=template, notes=[*inputs.notes, *own.tree.notes, *built.notes])
 
 
 def _of_script(checked: Checked, script: ScriptWork, home: Path, progress: Progress | None) -> Inputs:

@@ -20,7 +20,7 @@ from orchestrator.planning.affordability import check_fits
 from orchestrator.planning.inputs import Inputs, Progress, prepare_inputs, read_work
 from orchestrator.planning.known_models import NOTHING_KNOWN, KnownModels
 from orchestrator.planning.options import LaunchOptions
-from orchestrator.planning.own_workload import Build, not_built
+from orchestrator.planning.own_workload import NO_CHECKS, CodeChecks
 from orchestrator.planning.plan import Plan, fresh_id, price_runs
 from orchestrator.planning.request import Checked, check_request
 from orchestrator.planning.zones.choice import NOT_ASKED, Availability, choose_zones
@@ -34,7 +34,7 @@ def prepare_launch(
     prices: PriceBook,
     home: Path,
     now: datetime,
-    build: Build = not_built,
+    checks: CodeChecks = NO_CHECKS,
     progress: Progress | None = None,
 ) -> Inputs:
     """Check the request, and prepare its data set and code on this machine, which may take minutes.
@@ -42,14 +42,14 @@ def prepare_launch(
     Raises UsageError, CreatesFrozen, UnknownPrice, StalePrice or WrongPrice, and OverCap for a model of the user's that
     costs more than is free before it is built.
     """
-    work, simulated = read_work(request), ledger.simulated
+    work, simulated = read_work(request, checks.installed), ledger.simulated
     trained = work.workload if isinstance(work, OwnWorkload) else work
     checked = check_request(request, trained, simulated=simulated)
     # Without credit nothing is prepared; what is left of it is looked at again when everything is priced.
     credit = credit_for(checked.axes.accelerators, ledger, now=now, until=checked.template.latest_end(now))
     if isinstance(work, OwnWorkload):
         _check_least_fits(checked, work, money_view(ledger, credit, now), prices)
-    return prepare_inputs(checked, work, home, build, progress, simulated=simulated)
+    return prepare_inputs(checked, work, home, checks.build, progress, simulated=simulated)
 
 
 def make_plan(

@@ -173,6 +173,7 @@ class LaunchOptions:
     )
     engine: Engines = Option("Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]", ENGINES, ())
     script: File = Option("Any training script; its folder is copied to the VM.", FILE)
+    root: File = Option("A folder above the script to copy instead of its own.", FILE)
     command: OptionalText = Option("How to start it (docs/scripts.md). Default: python SCRIPT.", click.STRING)
     requirements: File = Option("What to install for it.", FILE)
     checkpoint_mib: OptionalNumber = Option(
@@ -240,6 +241,7 @@ class LaunchOptions:
     no_early_stop: Flag = Option("Stop renting repeats once every pair has a verdict.", click.BOOL, False)
     parallel: Number = Option("Runs side by side, as far as credit and quota allow.", WholeNumber(1, 1000), 4)
     run_by_run: Flag = Option("Reserve budget for each run when it starts, not for all at once.", click.BOOL, False)
+    keep_going: Flag = Option("Rent on after two runs failed of the same cause.", click.BOOL, False)
     ignore_checks: Flag = Option("Launch even if a check of the account fails: it may be wrong.", click.BOOL, False)
     project: OptionalText = Option(
         "A Google Cloud project, or the local cloud. Default: the configuration's.", click.STRING, metavar="ID|local"

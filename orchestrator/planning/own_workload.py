@@ -5,7 +5,6 @@ A file is read here and not run; its model is built before anything is rented, b
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.domain.runs import Engine
 from orchestrator.errors import UsageError
 from orchestrator.extras import missing_of, require_extra
+from orchestrator.planning.imports import missing_imports
 from trainer.errors import CodeError, ConfigError
-from trainer.user_code import parse_content
 from trainer.workloads import Workload, get_workload
 
 if TYPE_CHECKING:
@@ -43,6 +42,18 @@ def not_built(_own: OwnWorkload, _data_dir: Path | None) -> Built:
     """`Build` where nothing is built: an error in the model shows on the first VM."""
     return Built()
 
+
+@dataclass(frozen=True)
+class CodeChecks:
+    """How a user's program is looked at here. `installed`: the distributions of VMs, by which the imports of a script
+    are checked; empty: not known.
+    """
+
+    build: Build = not_built
+    installed: Collection[str] = ()
+
+
+NO_CHECKS = CodeChecks()
 
 DOCS = "docs/your-model.md says what a file has to define"
 NOT_BUILT = "the model was not built here, where {missing} is not installed: an error in it shows on the first VM"
@@ -86,57 +97,27 @@ def check_packages(own: OwnWorkload, installed: Mapping[str, str]) -> None:
 
     What is imported in a `try` may be missing. Raises UsageError with file and line.
     """
-    from importlib.metadata import packages_distributions
-
     if problem := own.refused_by(installed["keras"]):
         hint = f"save it with Keras {installed['keras']}, or give a .py file whose build_model returns this model"
         raise UsageError(f"--workload: {own.entry}: the VMs have Keras {installed['keras']}, and {problem}", hint)
-    modules = {name.split("/")[0].removesuffix(".py") for name in own.tree.files}
-    distributions = packages_distributions()  # looks through all that is installed
-    for file, content in sorted(own.tree.files.items()):
-        if not file.endswith(".py"):
-            continue
-        for line, name in _imported(_parsed(content, file)):
-            if name not in modules and not _is_there(name, distributions, installed):
-                vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
-                raise UsageError(
-                    f"--workload: {file}: line {line}: imports {name}, which is not among the packages of {vms}",
-                    "do without it, put it beside the file and not into the ignore file, or import it in a `try`; a "
-                    "training loop of your own is launched with --script, and --requirements installs what it needs; "
-                    f"the VMs have {', '.join(name for name in _USUAL if name in installed)} and what these need",
-                )
-
-
-_OTHERWISE_NAMED = {"cv2": "opencv-python-headless", "PIL": "pillow", "absl": "absl-py", "google": "protobuf"}
-"""Modules whose distribution this machine may lack, or have another one of: opencv-python, for instance."""
-_USUAL = ("tensorflow", "jax", "keras", "numpy", "pillow", "opencv-python-headless")
-
-
-def _parsed(content: bytes, file: str) -> ast.Module:
+    modules = {"trainer", *(name.split("/")[0].removesuffix(".py") for name in own.tree.files)}
+    files = (each for each in sorted(own.tree.files.items()) if each[0].endswith(".py"))
     try:
-        return parse_content(content, file)
+        found = next(missing_imports(files, modules, installed), None)
     except CodeError as cause:
         raise UsageError(f"--workload: {cause}", DOCS) from cause
+    if found is not None:
+        vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
+        raise UsageError(
+            f"--workload: {found.file}: line {found.line}: imports {found.name}, which is not among the packages of "
+            f"{vms}",
+            "do without it, put it beside the file and not into the ignore file, or import it in a `try`; a "
+            "training loop of your own is launched with --script, and --requirements installs what it needs; "
+            f"the VMs have {', '.join(name for name in _USUAL if name in installed)} and what these need",
+        )
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and first name of each absolute import outside `try`, in the order of the file."""
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.lineno, node.module.partition(".")[0]
-        elif not isinstance(node, ast.Try):
-            todo += reversed(list(ast.iter_child_nodes(node)))
-
-
-def _is_there(name: str, distributions: Mapping[str, Collection[str]], installed: Collection[str]) -> bool:
-    if name in sys.stdlib_module_names or name == "trainer":
-        return True
-    candidates = {name, _OTHERWISE_NAMED.get(name, name), *distributions.get(name, ())}
-    return any(one.lower().replace("_", "-") in installed for one in candidates)
+_USUAL = ("tensorflow", "jax", "keras", "numpy", "pillow", "opencv-python-headless")
 
 
 def check_own(

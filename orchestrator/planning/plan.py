@@ -83,6 +83,7 @@ def plan_runs(
             attempt=attempt,
             looks=looks,
             parallel=request.parallel,
+            keep_going=request.keep_going,
             created_at=now,
         )
         quote = quotes[spec.alike]

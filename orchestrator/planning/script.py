@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AS_WRITTEN, CHECKPOINT_BYTES, RunSpec, Script
 from orchestrator.errors import UsageError
+from orchestrator.planning.imports import Missing, missing_imports
 from orchestrator.planning.options import LaunchOptions
+from orchestrator.planning.script_command import Files, check_command
 from orchestrator.running.code_archive import keep_code
 from trainer.errors import CodeError, ConfigError
 from trainer.regular_file import read_regular
-from trainer.script.command import placeholders_in, split_command
-from trainer.user_code import MAX_BYTES, CodeTree, folder_tree
+from trainer.script.command import default_command, placeholders_in, split_command
+from trainer.user_code import MAX_BYTES, CodeTree, folder_tree, imported_tree
 
 NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 _OUTSIDE = "orchestrate-requirements.txt"
 """What a requirements file is called in the tree that lies elsewhere."""
 
 
+_TIMES = re.compile(rb"orchestrate_timing|:::MLLOG|\bmllog\b|mlperf_logging")
+"""How a program that prints its times is known."""
+_NO_PROGRAM = (".md", ".rst", ".txt", ".toml", ".ipynb")
+
+
 @dataclass(frozen=True)
 class ScriptWork:
     """What is trained: a folder and a command. `name` has a part of the sha256 of both: another one, another workload.
 
-    `names_checkpoint`: its command has {checkpoint}.
+    `names_checkpoint`: its command has {checkpoint}. `notes`: what was understood of it, and what may fail.
     Where the command takes no {batch} or {epochs}, these are the script's own affair and count as 1 here.
     """
 
@@ -34,56 +43,156 @@ class ScriptWork:
     tree: CodeTree
     script: Script
     names_checkpoint: bool
+    notes: Sequence[str]
     default_batch_size: int = 1
     default_epochs: int = 1
 
 
-def read_script(request: LaunchOptions) -> ScriptWork | None:
-    """The script of the request, its folder read; None without one. Raises UsageError."""
+def read_script(request: LaunchOptions, installed: Collection[str] = ()) -> ScriptWork | None:
+    """The script of the request, its folder read; None without one. Raises UsageError.
+
+    `installed`: the distributions of VMs on which nothing else is installed; empty: not known.
+    """
     if request.script is None:
         _check_not_given(request)
         return None
     path = request.script
-    if not path.is_file():
-        raise UsageError(f"--script: {path}: there is no such file", "give the path of the script")
-    command = request.command or f"python {path.name}"
+    folder, entry = _place(path, request.root)
+    command = request.command or default_command(entry)
     try:
-        wanted = placeholders_in(split_command(command))
-        tree = folder_tree(path.parent)
+        words = split_command(command)
+        tree = folder_tree(folder)
     except ConfigError as cause:
-        raise UsageError(str(cause), "docs/scripts.md has the placeholders") from cause
+        raise UsageError(str(cause), "docs/scripts.md has the contract") from cause
     except CodeError as cause:
         raise UsageError(f"--script: {cause}", "docs/scripts.md says what travels") from cause
+    wanted = placeholders_in(words)
     _check_options(request, wanted)
     _check_data(request, wanted)
-    requirements, tree = _requirements(request.requirements, path.parent, tree)
-    if path.name not in tree.files:
+    requirements, tree = _requirements(request.requirements, folder, tree)
+    if entry not in tree.files:
         raise UsageError(f"--script: {path} is ignored", "rename it, or correct the ignore file beside it")
+    is_rented = all(item.is_rented for item in request.chosen)
+    start = check_command(words, Files(folder.resolve(), tree, bool(requirements), is_rented))
+    python = start.module or (entry if entry.endswith(".py") else "")
+    notes = (
+        *start.warnings,
+        *_imports(folder, tree, python, requirements, installed),
+        *_times(tree, python),
+        *tree.notes,
+    )
     identity = hashlib.sha256("\0".join((tree.sha256, command, requirements)).encode()).hexdigest()
     name, names_checkpoint = f"{path.name}@{identity[:8]}", "checkpoint" in wanted
-    return ScriptWork(name, path.name, tree, Script(command, requirements), names_checkpoint)
+    return ScriptWork(name, entry, tree, Script(command, requirements), names_checkpoint, notes)
+
+
+def _place(path: Path, root: Path | None) -> tuple[Path, str]:
+    """(The folder that travels, the script's path in it). Raises UsageError."""
+    if not path.is_file():
+        problem = "is a folder" if path.is_dir() else "there is no such file"
+        raise UsageError(f"--script: {path}: {problem}", "give the path of the script")
+    if path.suffix == ".ipynb":
+        hint = f"jupyter nbconvert --to script {path.name} makes a .py file of it"
+        raise UsageError(f"--script: {path} is a notebook, which python does not run", hint)
+    if root is None:
+        return path.parent, path.name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"--root: {path} does not lie in {root}", "give a folder above the script")
+    return root, path.resolve().relative_to(root.resolve()).as_posix()
+
+
+def _imports(folder: Path, tree: CodeTree, entry: str, requirements: str, installed: Collection[str]) -> Iterator[str]:
+    """What the script, and what it imports from its folder, imports and will not have. Raises UsageError.
+
+    What a package brings along that the requirements list is not known here.
+    """
+    listed = _listed(tree.files[requirements]) if requirements else installed
+    if not entry:
+        return
+    own = {part.removesuffix(".py") for name in tree.files for part in name.split("/")} | {"orchestrate_timing"}
+    first: dict[str, Missing] = {}
+    try:
+        reached = list(_reached(folder, tree, entry))
+        for one in missing_imports(reached, own, listed) if listed else ():
+            first.setdefault(one.name, one)
+    except CodeError as cause:
+        raise UsageError(f"--script: {cause}", "nothing was run") from cause
+    unknown = list[str]()
+    for name, one in first.items():
+        where = f"warning: {one.file}, line {one.line}, imports {name}"
+        if (above := _above(folder, name)) is not None:
+            yield f"{where}, which lies in {above} and does not travel: add --root {above}"
+        elif requirements:
+            unknown.append(name)
+        else:
+            yield f"{where}, which neither travels nor is installed there: list it in --requirements"
+    if unknown:
+        yield f"{requirements} does not list {', '.join(unknown)}: another package of it has to bring them"
+
+
+def _reached(folder: Path, tree: CodeTree, entry: str) -> Iterator[tuple[str, bytes]]:
+    """The Python files that the entry imports, by way of others too, from the root and from beside itself; itself."""
+    top = folder / entry
+    names = {name for name in tree.files if _is_beside(name, entry, tree)}
+    for root in (folder, top.parent):
+        names |= {(root / name).relative_to(folder).as_posix() for name in imported_tree(top, root).files}
+    yield from ((name, tree.files[name]) for name in sorted(names) if name.endswith(".py"))
+
+
+def _is_beside(name: str, entry: str, tree: CodeTree) -> bool:
+    """Whether both are in one package, whose modules import each other by relative names."""
+    package = entry.rpartition("/")[0]
+    return f"{package}/__init__.py" in tree.files and name.startswith(f"{package}/")
+
+
+def _listed(requirements: bytes) -> set[str]:
+    """The distributions that a requirements file names; empty where it installs what has no name there."""
+    lines = [line.partition(b"#")[0].strip() for line in requirements.splitlines()]
+    names = [re.match(rb"[A-Za-z0-9][\w.-]*", line) for line in lines if line and not line.startswith(b"--")]
+    if any(name is None for name in names) or b"://" in requirements:
+        return set()
+    return {re.sub(r"[-_.]+", "-", name[0].decode()).lower() for name in names if name}
+
+
+def _above(folder: Path, name: str) -> Path | None:
+    """The folder, above the one that travels, that has a module of that name."""
+    for above in list(folder.resolve().parents)[:3]:
+        if (above / f"{name}.py").is_file() or any((above / name).glob("*.py")):
+            return above
+    return None
+
+
+def _times(tree: CodeTree, python: str) -> Iterator[str]:
+    """A warning where nothing prints times. `python`: the file that is run, "" where it is no Python."""
+    suffixes = (".py",) if python else ("",)
+    programs = (name for name in tree.files if name.endswith(suffixes) and not name.endswith(_NO_PROGRAM))
+    if not any(_TIMES.search(tree.files[name]) for name in programs):
+        yield (
+            "warning: no program that travels has orchestrate_timing or the :::MLLOG lines of MLPerf: a run without an "
+            "epoch fails when it has trained (docs/scripts.md#times)"
+        )
 
 
 def with_script(template: RunSpec, request: LaunchOptions, work: ScriptWork, home: Path) -> tuple[RunSpec, list[str]]:
-    """The spec with the script's code, kept in the state folder, and its checkpoints, and notes on these.
+    """The spec with the script's code, kept in the state folder, and its checkpoints, and notes on all.
 
     They are kept in the bucket where the command names their folder, and on spot VMs, which may be preempted.
     """
     spec = replace(template, code=keep_code(home, work.tree, work.entry), script=work.script)
     spot = request.provisioning is Provisioning.SPOT
     if request.checkpoint_every == "none" or not (work.names_checkpoint or spot):
-        return spec, [NO_CHECKPOINTS_NOTE] if spot and request.max_attempts > 1 else []
+        return spec, [*work.notes, *([NO_CHECKPOINTS_NOTE] if spot and request.max_attempts > 1 else [])]
     mib = request.checkpoint_mib or CHECKPOINT_BYTES // 2**21
     note = f"checkpoints: what the script writes to {{checkpoint}} is kept in the bucket, up to {mib} MiB at a time"
     if not work.names_checkpoint:
         note += "; the command has no {checkpoint}: a script that does not read ORCHESTRATE_CHECKPOINT starts again"
         note += " after a preemption, and with extend, at full price"
-    return replace(spec, checkpoint_every=AS_WRITTEN, checkpoint_bytes=2 * mib * 2**20), [note]
+    return replace(spec, checkpoint_every=AS_WRITTEN, checkpoint_bytes=2 * mib * 2**20), [*work.notes, note]
 
 
 def _check_not_given(request: LaunchOptions) -> None:
     """Raises UsageError for what only a script has."""
-    for option in request.given("command", "requirements", "checkpoint_mib"):
+    for option in request.given("command", "requirements", "root", "checkpoint_mib"):
         raise UsageError(f"{option}: is for a script", "give the script with --script train.py")
 
 
@@ -128,4 +237,4 @@ def _requirements(path: Path | None, folder: Path, tree: CodeTree) -> tuple[str,
         raise UsageError(f"--requirements: {path}: cannot be read ({cause.strerror})", "correct the path") from cause
     inside = path.resolve().is_relative_to(folder.resolve())
     name = path.resolve().relative_to(folder.resolve()).as_posix() if inside else _OUTSIDE
-    return name, CodeTree({**tree.files, name: content})
+    return name, replace(tree, files={**tree.files, name: content})

@@ -34,6 +34,7 @@ from orchestrator.running.quota_wait import (
     wait_for_quota,
 )
 from orchestrator.running.run_folder import run_lock
+from orchestrator.running.same_failure import check_not_the_same_again
 from orchestrator.running.stages.collect import collect
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import prepare
@@ -102,8 +103,10 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
             ledger.update_run(run.id, state=RunState.ACTIVE)
         try:
             _wait_to_start(ctx, run.stage)
-            if run.stage is Stage.PROVISION and not run.attempt:
-                reserve_first(ctx)  # another process was about to begin it, and did not
+            if run.stage is Stage.PROVISION:
+                check_not_the_same_again(ctx)
+                if not run.attempt:
+                    reserve_first(ctx)  # another process was about to begin it, and did not
             stages[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)

@@ -158,7 +158,8 @@ class World:
         found = json.dumps({"python": "python3", "environment": ENVIRONMENT}) + "\n"
         self.set_up = CommandResult(0, found, "")
         self.shells.on(["python3", ".orchestrate/environment.py"], lambda _argv: self._environment())
-        self.shells.on(["python3", "-m", "zipfile"], CommandResult(0, "", ""))
+        for how in ("-m", "-c"):  # programs and the user's code are unpacked
+            self.shells.on(["python3", how], CommandResult(0, "", ""))
         devices = CommandResult(0, '{"replicas": 8}\n', "")
         self.shells.on(["env"], lambda argv: self.set_up if ".orchestrate/environment.py" in argv else devices)
 

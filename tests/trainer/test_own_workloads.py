@@ -81,6 +81,11 @@ def test_what_differs_from_the_defaults_is_all_that_a_file_has_to_say(file: Call
             r"line 2: batch_size is set in a way that is not read; write `batch_size",
         ),
         ("epochs = 3\nepochs += 1" + MODEL, r"line 2: epochs is set in a way that is not read"),
+        (
+            "def data():\n  return tf.data.Dataset.from_tensor_slices(x)" + MODEL,
+            "line 2: data opens data that nothing would train on: the packaged MNIST is used; call it open_data",
+        ),
+        ("def data():\n  return keras.datasets.cifar10.load_data()" + MODEL, "line 2: data opens data that nothing"),
         ("if True:\n  epochs = 3" + MODEL, r"line 2: epochs is set in a way that is not read"),
         (
             "import keras" + MODEL.replace("return", "keras.backend.clear_session()\n    return"),

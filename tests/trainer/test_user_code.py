@@ -111,15 +111,69 @@ def test_a_folder_travels_without_what_is_ignored(tmp_path: Path) -> None:
 
 SECRETS = (".env.local", ".ssh/config", ".aws/credentials", ".config/gcloud/adc.json", ".gnupg/x", ".kube/config",
            ".docker/config.json", ".kaggle/kaggle.json", ".git-credentials", ".pypirc", "sub/tls.pem", "sub/tls.key",
-           "id_rsa", "id_ed25519.pub")  # fmt: skip
+           "id_rsa", "id_ed25519.pub", "kaggle.json", "Credentials.json", "client_secret_1.json", ".boto", ".npmrc",
+           ".streamlit/secrets.toml", "my_service-account.json", ".pgpass", ".s3cfg", "store.p12")  # fmt: skip
+LETTERS = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD2kL5nM8rX"
+BY_CONTENT = {
+    "project-0a1b.json": '{"type": "service_account",\n"private_key": "not one"}',
+    "token.json": '{"refresh_token" : "1//0x"}',
+    "deploy": "-----BEGIN OPENSSH PRIVATE KEY-----\nx",
+    "notes.txt": f"hub: hf_{LETTERS[:34]}",
+    "run.cfg": f"[a]\ntoken=ghp_{LETTERS[:36]}",
+    "keys.yaml": f"maps: AIza{LETTERS[:35]}\n",
+}
+NO_CREDENTIALS = {"hint.md": f"put hf_{'x' * 34} here", "words.json": '{"private_key_path": "x", "client_secret": ""}'}
 
 
 def test_credentials_always_stay(project: Path) -> None:
-    """In a folder, and in a package that is imported."""
+    """By name and by content, in a folder and in a package that is imported; they are listed."""
     before = folder_tree(project), imported_tree(project / "model.py")
     for name in SECRETS:
         write(project, **{name: "secret", f"nets/{name}": "secret"})
+    for name, content in BY_CONTENT.items():
+        write(project, **{name: content, f"nets/{name}": content})
     assert (folder_tree(project), imported_tree(project / "model.py")) == before
+    found = {each.path for each in folder_tree(project).stays if each.is_credential}
+    assert {"kaggle.json", ".ssh/", "nets/deploy", ".streamlit/secrets.toml", *BY_CONTENT} <= found
+    [said] = folder_tree(project).notes
+    assert said.startswith("stays here: credentials (.aws/, .boto, ")
+    write(project, **NO_CREDENTIALS)
+    assert NO_CREDENTIALS.keys() <= folder_tree(project).files.keys()
+
+
+def test_a_program_with_a_credential_in_it_is_refused(project: Path) -> None:
+    """Left out, it would break on the VM."""
+    write(project, blocks_py=f"import os\nlogin('hf_{LETTERS[:34]}')\n")
+    for take in (lambda: folder_tree(project), lambda: imported_tree(project / "model.py")):
+        with pytest.raises(
+            CodeError, match=r"blocks\.py: line 2 has a token of Hugging Face, and no credential travels"
+        ):
+            take()
+
+
+def test_environments_and_caches_stay_whatever_they_are_called(project: Path) -> None:
+    """Known by what they contain: of venv, of conda, and what is marked as a cache. The list says so."""
+    before = folder_tree(project)
+    write(project, **{"mine/pyvenv.cfg": "", "mine/lib/m.py": ""})
+    write(project, **{"conda/conda-meta/history": "", "conda/lib/m.py": "", "target/CACHEDIR.TAG": "", "target/x": ""})
+    write(project, **{".cache/huggingface/token": "hf_x", ".git/config": ""})
+    assert folder_tree(project) == before
+    names = ".cache, .git, conda, mine, target"
+    assert list(folder_tree(project).notes) == [f"stays here: what is no code or is ignored ({names})"]
+
+
+def test_the_right_to_execute_travels(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With a folder: a script may start its programs. It is part of what identifies the code."""
+    write(project, **{"run.sh": "#!/bin/bash\n"})
+    plain = folder_tree(project)
+    (project / "run.sh").chmod(0o755)
+    tree = folder_tree(project)
+    assert tree.programs == {"run.sh"}
+    assert tree.sha256 != plain.sha256
+    assert unpacked(tree.packed()) == tree
+    arrived = tmp_path_factory.mktemp("arrived")
+    tree.unpack(arrived)
+    assert folder_tree(arrived) == tree
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from trainer.config import AUTO, Config
 from trainer.data.cache_policy import CacheName, Room, SampleBytes, choose_cache
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest
+from trainer.data.opened import as_dataset
 from trainer.data.prepare import prepare_dataset
 from trainer.data.read import open_split, read_manifest
 from trainer.data.source import Dataset, count_of, is_resident
@@ -34,7 +35,7 @@ def find_dataset(config: Config, scratch: Path, room: Room) -> Found:
     """Find what the run trains on, preparing the sample or a folder into `scratch`. Raises ConfigError, DataError."""
     own = own_input(config.workload)
     if own is not None:
-        dataset: Dataset = own(config)
+        dataset = as_dataset(config.workload, own(config))
         _check_counts(config, "the workload's own input", count_of(dataset.train))
         cache: CacheName = "device" if is_resident(dataset.train) else "none"
         return Found(dataset.signature, lambda: dataset, cache, "as the workload's own open_data has it")

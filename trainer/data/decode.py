@@ -32,7 +32,7 @@ def decoder(manifest: DatasetManifest) -> Decode:
     """Return the function that decodes such samples. Raises DataError when its libraries are not installed."""
     if manifest.encoding in ("raw", "byte-tokens"):
         return StoredNumbers(manifest).decode
-    return _image_decoder(manifest.encoding)
+    return _image_decoder(manifest.encoding, upright=manifest.exif_applied)
 
 
 class StoredNumbers:
@@ -75,12 +75,12 @@ class StoredNumbers:
         return np.ascontiguousarray(numbers).view(dtype.newbyteorder("<")).astype(dtype, copy=False)
 
 
-def _image_decoder(encoding: Encoding) -> Decode:
+def _image_decoder(encoding: Encoding, *, upright: bool) -> Decode:
     try:
         from trainer.data.images import decode_exact, decode_resized
     except ImportError as error:
         raise DataError("photos and clips", f"cannot be decoded here ({error})", "pip install simplejpeg") from error
-    decode_one = decode_exact if encoding == "jpeg" else partial(decode_resized, quick=True)
+    decode_one = decode_exact if encoding == "jpeg" else partial(decode_resized, quick=True, upright=upright)
 
     def decode_images(images: Sequence[memoryview], label: int, out: Numbers, target: Numbers) -> None:
         target[...] = label

@@ -51,6 +51,7 @@ class FolderKind:
     encoding: Callable[[PrepareOptions], Encoding]
     input_shape: Callable[[PrepareOptions], tuple[int, ...]]
     input_dtype: Dtype = "uint8"
+    applies_exif: bool = False
     split_note: str = ""  # what the rule of the split says besides
 
 

@@ -16,6 +16,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from trainer.data.conversion import BadFile
+from trainer.data.orientation import UPRIGHT, is_on_its_side, orientation_of, turned_upright
 
 Pixels = NDArray[np.uint8]
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
@@ -43,16 +44,23 @@ def check_whole(data: bytes) -> None:
         raise BadFile("is neither a JPEG nor a PNG" if data else "is empty")
 
 
-def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
+def decode_resized(data: Any, out: Pixels, *, quick: bool = False, upright: bool = True) -> None:
     """Decode a picture of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
 
+    `upright`: turned as its EXIF orientation says; data sets of before that was read are as the camera stored them.
     `quick` is for photos that are resized again in every epoch: libjpeg's quick transform, colour repeated where it has
     half the resolution, and Intel's resizing where OpenCV has it, which may differ by one of 255 levels (docs/data.md).
     Raises BadFile.
     """
     height, width = out.shape[:2]
-    is_jpeg = bytes(data[:2]) == _JPEG_START
-    pixels = _decode_jpeg(data, height, width, quick) if is_jpeg else _decode_with_opencv(data)
+    if bytes(data[:2]) == _JPEG_START:
+        orientation = orientation_of(data) if upright else UPRIGHT
+        stored = (width, height) if is_on_its_side(orientation) else (height, width)
+        pixels = _decode_jpeg(data, *stored, quick)
+        if orientation != UPRIGHT:
+            pixels = turned_upright(pixels, orientation)
+    else:
+        pixels = _decode_with_opencv(data, upright=upright)
     if pixels.shape == out.shape:
         out[:] = pixels
     else:
@@ -116,14 +124,15 @@ def encode(pixels: Pixels, quality: int) -> bytes:
     return encoded
 
 
-def _decode_with_opencv(data: Any) -> Pixels:
+def _decode_with_opencv(data: Any, *, upright: bool = False) -> Pixels:
     whole = bytes(data)
     if not whole:
         raise BadFile("is empty")
     if whole.startswith(_PNG_START) and _PNG_END not in whole[-64:]:
         raise BadFile("is truncated: it lacks a PNG's end chunk")
     try:
-        pixels = cv2.imdecode(np.frombuffer(whole, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        how = cv2.IMREAD_COLOR if upright else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        pixels = cv2.imdecode(np.frombuffer(whole, np.uint8), how)
     except cv2.error as error:
         raise BadFile(f"cannot be decoded ({error.err})") from error
     if pixels is None:

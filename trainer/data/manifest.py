@@ -81,6 +81,7 @@ class DatasetManifest(_Frozen):
     split_rule: str = "as published"
     encoding: Encoding = "raw"
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = no image was encoded again
+    exif_applied: bool = False  # whether pictures are turned as their EXIF orientation says; older data sets are not
     input_shape: Shape = Field(
         min_length=1, max_length=8, validation_alias=AliasChoices("input_shape", "image_shape")
     )  # of images: [frames,] height, width, channels

@@ -12,7 +12,7 @@ from typing import NoReturn
 from trainer.config import new_run_id
 from trainer.environment import read_stand_in
 from trainer.errors import ConfigError, DataError
-from trainer.script.command import fill, placeholders_in, split_command
+from trainer.script.command import default_command, fill, placeholders_in, split_command
 from trainer.script.devices import Accelerator, make_stand_in
 
 
@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     flags.add_argument("--script", required=True, help="the script; its folder is where the command is started")
+    flags.add_argument("--root", default="", help="a folder above it, to start the command there")
     flags.add_argument("--command", default="", help="default: python and the script")
     flags.add_argument("--name", default="", help="what records call it; default: the script's file name")
     flags.add_argument("--requirements", default="", help="the file that was installed, for the record")
@@ -134,7 +135,11 @@ def read_job(argv: Sequence[str]) -> ScriptJob:
     script = Path(flags.script)
     if not script.is_file():
         raise ConfigError("--script", flags.script, "there is no such file")
-    text = flags.command or f"python {script.name}"
+    folder = Path(flags.root or script.parent).resolve()
+    if not script.resolve().is_relative_to(folder):
+        raise ConfigError("--root", flags.root, f"is no folder above {script}")
+    entry = script.resolve().relative_to(folder).as_posix()
+    text = flags.command or default_command(entry)
     command = split_command(text)
     _check_values(flags, placeholders_in(command))
     run_id = flags.run_id or new_run_id()
@@ -143,8 +148,8 @@ def read_job(argv: Sequence[str]) -> ScriptJob:
     return ScriptJob(
         run_id=run_id,
         workload=flags.name or script.name,
-        entry=script.name,
-        folder=script.parent.resolve(),
+        entry=entry,
+        folder=folder,
         command_text=text,
         command=command,
         requirements=flags.requirements,

@@ -289,7 +289,8 @@ def _environment(job: ScriptJob) -> dict[str, str]:
     beside.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(str(orchestrate_timing.__file__), beside / "orchestrate_timing.py")
     accelerator = job.accelerator
-    env["PYTHONPATH"] = str(beside)
+    root = [str(job.folder)] if "/" in job.entry else []  # where Python does not look by itself
+    env["PYTHONPATH"] = os.pathsep.join([str(beside), *root])
     env["PYTHONUNBUFFERED"] = "1"
     env["ORCHESTRATE_ACCELERATOR"] = accelerator.kind
     env["ORCHESTRATE_CHECKPOINT"] = str(job.checkpoint_dir.resolve())

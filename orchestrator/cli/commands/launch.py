@@ -112,9 +112,10 @@ def _plan(project: Project, request: LaunchOptions, quotas: QuotasAskedOnce, *, 
     from orchestrator.cli.price_refresh import renew_prices
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.doctor.preflight import learn_billing_account
+    from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_models import KnownModels
     from orchestrator.planning.launch import make_plan, prepare_launch
-    from orchestrator.planning.own_workload import check_own
+    from orchestrator.planning.own_workload import CodeChecks, check_own
 
     share_heap()  # before the first thread
     now = SystemClock().now()
@@ -132,8 +133,9 @@ def _plan(project: Project, request: LaunchOptions, quotas: QuotasAskedOnce, *, 
         def progress(done: int, total: int) -> None:
             line.update(f"preparing the data set: {done:,} of {total:,}")
 
+        checks = CodeChecks(build, vm_packages(Engine.TENSORFLOW))
         inputs = prepare_launch(
-            request, ledger=ledger, prices=prices, home=project.home, now=now, build=build, progress=progress
+            request, ledger=ledger, prices=prices, home=project.home, now=now, checks=checks, progress=progress
         )
         availability, known = CloudAvailability(project, quotas), KnownModels(project.state, project.kept_steps)
         return make_plan(

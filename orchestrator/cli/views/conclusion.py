@@ -19,6 +19,7 @@ from orchestrator.running.cleanup import TeardownReport, is_driven
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, idle_costs, remaining
 from orchestrator.running.run_status import run_status
+from orchestrator.running.same_failure import cause_of
 from orchestrator.running.services import Services
 
 if TYPE_CHECKING:
@@ -166,13 +167,17 @@ def _named(runs: Sequence[Run]) -> str:
 
 
 def _errors(runs: Sequence[Run]) -> Iterator[str]:
-    """One line for each failure; where several runs were stopped, one for all of those."""
+    """One line for each cause, with all runs that it ended; where several runs were stopped, one for all of those."""
     stopped = [run for run in runs if run.state is RunState.STOPPED]
     if len(stopped) > 1:
         yield f"stopped: {', '.join(run.id for run in stopped)}"
+    causes: dict[str, list[Run]] = {}
     for run in runs:
         if run.error and (run.state is not RunState.STOPPED or len(stopped) == 1):
-            yield f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}"
+            causes.setdefault(cause_of(run), []).append(run)
+    for alike in causes.values():
+        named = ", ".join(f"{run.id} {run.spec.accelerator}" for run in alike)
+        yield f"error: {named}: {alike[0].error_code}: {alike[0].error}"
 
 
 def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator[str]:

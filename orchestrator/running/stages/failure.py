@@ -1,4 +1,4 @@
-"""The trainer that failed first, and the end of its log: from the bucket where SSH has not brought them."""
+"""The trainer that failed first, and why: its log from the bucket where SSH has not brought it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from math import inf
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.running.log_reason import NO_LOG, reason_in
 from orchestrator.running.run_log import LOG_NAME, local_log
 from orchestrator.running.stages.collect import EXIT_NAME, pull, read_manifest, results_folder
 from orchestrator.running.stages.context import RunContext
-from orchestrator.running.stages.job import RunnerStatus
+from orchestrator.running.stages.job import RunnerStatus, code_path
 from orchestrator.running.waiting import side_by_side
 
-_LETTERS = 600
-"""So much of a failed trainer's log at most is part of the error."""
 _END_BYTES = 2**20
-"""The last lines for people are in so much of its end."""
-_EVENT = ":::MLLOG "  # a line that only programs read
+"""The reason is in so much of the end of a log."""
 
 
 class _Exit(BaseModel):
@@ -46,8 +44,8 @@ def failed_first(ctx: RunContext, failed: Sequence[RunnerStatus]) -> RunnerStatu
     return min(zip(times, failed, strict=True), key=lambda each: each[0])[1]
 
 
-def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
-    """The last lines of its log.
+def reason_of(ctx: RunContext, ended: RunnerStatus) -> str:
+    """Why it failed, as its log says.
 
     Among many runs the copy that SSH brought may be half an hour old, so where its end was only seen in the bucket, the
     log is downloaded first.
@@ -55,13 +53,7 @@ def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
     if ended.ended_at is None:
         _pull_ahead(ctx, ended.worker, LOG_NAME)
     log = local_log(ctx.services.home, ctx.read_run(), _END_BYTES, ended.worker)
-    if log is None:
-        return "(no log)"
-    lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]
-    last = lines[-5:]
-    while len(" | ".join(last)) > _LETTERS and len(last) > 1:
-        last = last[1:]  # whole lines, as long as there is more than one
-    return " | ".join(last)[-_LETTERS:]
+    return NO_LOG if log is None else reason_in(log.decode("utf-8", "replace"), code_path(ctx.work_dir()))
 
 
 def _ended_at(ctx: RunContext, worker: int) -> float:

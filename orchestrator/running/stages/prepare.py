@@ -43,6 +43,13 @@ T = TypeVar("T")
 INSTALL_TRIES = 3
 _UPLOAD_MEMORY_BYTES = 512 * 2**20
 STOP_LOOK_S = 1.0
+_UNPACK = """
+import os, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    for entry in archive.infolist():
+        os.chmod(archive.extract(entry, sys.argv[2]), entry.external_attr >> 16)
+"""
+"""`python -m zipfile -e` forgets the right to execute."""
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
 
 
@@ -200,7 +207,7 @@ def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
     if code is None:
         return
     shell.put(kept_archive(ctx.services.home, code), archive_path(folder))
-    shell.run(["python3", "-m", "zipfile", "-e", archive_path(folder), code_path(folder)], timeout_s=120)
+    shell.run(["python3", "-c", _UNPACK, archive_path(folder), code_path(folder)], timeout_s=120)
 
 
 def send_programs(ctx: RunContext, shell: RemoteShell) -> None:

@@ -53,6 +53,7 @@ def script_argv(
         "trainer.script",
         *_device_flags(ctx.accelerator, own),
         f"--script={code_path(work)}/{code.entry}",
+        f"--root={code_path(work)}",
         f"--command={script.command}",
         f"--code={archive_path(work)}",
         f"--name={spec.workload}",

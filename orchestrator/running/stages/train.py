@@ -19,7 +19,7 @@ from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S, objects_of_runs
 from orchestrator.running.stages.context import RunContext
-from orchestrator.running.stages.failure import failed_first, last_lines
+from orchestrator.running.stages.failure import failed_first, reason_of
 from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.preemption import live_vm
@@ -43,7 +43,7 @@ SILENT_LOOKS = 50
 def train(ctx: RunContext) -> None:
     """Run the trainer to its end.
 
-    Raises TrainingFailed (with the end of the log), DeadlineReached, VmLost or Stopped; the record of what was
+    Raises TrainingFailed (with the reason in the log), DeadlineReached, VmLost or Stopped; the record of what was
     done is collected in every case.
     """
     shared = ctx.services.shared
@@ -56,7 +56,7 @@ def train(ctx: RunContext) -> None:
         raise TrainingFailed(f"the supervisor{where} of the trainer vanished without an exit code", "see its log")
     if status.rc != 0:
         raise TrainingFailed(
-            f"the trainer{where} ended with status {status.rc}: {last_lines(ctx, status)}",
+            f"the trainer{where} ended with status {status.rc}: {reason_of(ctx, status)}",
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")

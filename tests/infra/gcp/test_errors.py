@@ -21,6 +21,7 @@ from orchestrator.errors import (
     ApiDisabled,
     BillingDisabled,
     CloudError,
+    FreeTrial,
     NoCapacity,
     NoSubnetwork,
     NotFound,
@@ -60,6 +61,7 @@ def _info(reason: str, **metadata: str) -> dict[str, Any]:
     return {"@type": kind, "reason": reason, "domain": "googleapis.com", "metadata": metadata}
 
 
+FREE_TRIAL_TEXT = "Cannot create a TPU Node on a project linked to a free-trial billing account."
 QUOTA_FAILURE = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"description": QUOTA_TEXT}]}
 
 
@@ -102,6 +104,8 @@ def _translated(error: Exception) -> OrchestratorError:
         (_call(412, message=f"Location ZONE:us-east1-b {FORBIDDEN_PLACE} on x", reason="conditionNotMet"), NotOffered),
         (_call(412, message=EXTERNAL_IP_TEXT, reason="conditionNotMet"), PolicyDenied),
         (_call(412, message=OS_LOGIN_TEXT, reason="conditionNotMet"), PolicyDenied),
+        (_call(403, "PERMISSION_DENIED", message=FREE_TRIAL_TEXT), FreeTrial),
+        (_call(400, "FAILED_PRECONDITION", message="Free Trial accounts may not use GPUs"), FreeTrial),
         (_call(403, "PERMISSION_DENIED", details=(_info("USER_PROJECT_DENIED"),)), PermissionDenied),
         (_call(403, "PERMISSION_DENIED", details=(_info("SERVICE_DISABLED", service="tpu"),)), ApiDisabled),
         (_call(403, reason="accessNotConfigured"), ApiDisabled),

@@ -57,3 +57,19 @@ def test_the_result_is_printed_before_anybody_is_told(world: World, capsys: pyte
     services = replace(world.services, notifier=notifier)
     assert conclude(services, [], as_json=True, cleaned=TeardownReport(unproven=["vm-1 in us-central1-a: 503"])) == 6
     assert ["vm-1 in us-central1-a: 503" in text for text in printed] == [True]
+
+
+def test_an_error_is_shown_once_with_all_runs_that_it_ended(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.trainer.rc, world.trainer.train_s = 1, 5.0
+    world.trainer.leaves = {
+        "train.log": b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 7\n'
+    }
+    ended = world.drive(world.admit("t4", repeats=4))
+    assert conclude(world.services, ended, as_json=False) == 1
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    first, second, *others = (f"{run.id} t4" for run in ended)
+    assert shown[0].startswith(
+        f"error: {first}, {second}: TrainingFailed: the trainer ended with status 1: a.py, line 3: K"
+    )
+    assert shown[1].startswith(f"error: {', '.join(others)}: SameFailure: not rented: ")
+    assert len(shown) == 2

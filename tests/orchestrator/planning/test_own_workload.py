@@ -16,7 +16,7 @@ from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan, prepare_launch
 from orchestrator.planning.options import LaunchOptions
-from orchestrator.planning.own_workload import Built, check_packages, read_own
+from orchestrator.planning.own_workload import Built, CodeChecks, check_packages, read_own
 from tests.fakes.world import World
 from trainer.config import make_config
 from trainer.engines.checkpoint import check_room
@@ -183,7 +183,7 @@ def test_checkpoints_of_an_own_model_have_room_in_float16(model: Path) -> None:
         prices=catalog_prices(),
         home=model.parent,
         now=datetime(2026, 11, 21, tzinfo=timezone.utc),
-        build=lambda _own, _data: Built(state_bytes=built),
+        checks=CodeChecks(lambda _own, _data: Built(state_bytes=built)),
     )
     reserved = inputs.template.checkpoint_bytes
     check_room(make_config(workload=str(model), checkpoint_every="1", checkpoint_room_bytes=reserved), built + 4 + 4)
@@ -198,7 +198,7 @@ def test_a_launch_is_refused_early_only_for_what_it_costs_at_least(world: World,
         ledger, prices, now = world.ledger, catalog_prices(), world.clock.now()
         inputs = prepare_launch(
             request, ledger=ledger, prices=prices, home=model.parent, now=now,
-            build=lambda _own, _data: Built(state_bytes=state_bytes),
+            checks=CodeChecks(lambda _own, _data: Built(state_bytes=state_bytes)),
         )  # fmt: skip
         return make_plan(inputs, ledger=ledger, prices=prices, now=now, argv=[]).worst_case_usd
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,139 @@ def test_data_that_cannot_be_packed_is_refused(
     with pytest.raises(UsageError, match="--data: ") as refused:
         world.plan("t4", script=script, command="python train.py {data}", data=place)
     assert problem in refused.value.sentence
+
+
+REFUSED = {
+    "python trian.py": "trian.py is not in the folder that travels",
+    "python runs/big.bin": "runs/big.bin does not travel",
+    "env A=1 nice -n 5 python -u trian.py": "trian.py is not in the folder",
+    "python -m lib.trian": "there is neither lib/trian.py nor lib/trian/__main__.py",
+    "python ../train.py": "lies outside of the folder that travels",
+    "python /home/me/train.py": "/home/me/train.py is of this machine",
+    "python": "standard input is empty",
+    "python run.sh": "run.sh is no Python file",
+    "/home/me/venv/bin/python train.py": "is of this machine, and no VM has it",
+    "pyhton train.py": "there is no program pyhton",
+    "timeout 10m": "timeout has no program to start",
+    "train.py": "train.py is a file of the folder",
+    "./train.py": "./train.py may not be executed",
+    "./rnu.sh": "./rnu.sh is not in the folder",
+    "./bare": "bare has no first line #!",
+    "./dos.sh": "line ends of Windows",
+    "./mine": "/home/me/python is of this machine",
+    "bash rnu.sh": "rnu.sh is not in the folder",
+    "bash -x dos.sh": "line ends of Windows",
+    "bash": "standard input is empty",
+}
+TAKEN = (
+    "python train.py", "python -u -W ignore -X dev lib/deep.py x.py.bak", "python -m lib.deep", "python -mlib.deep",
+    "python -m cProfile train.py", "python -c 'import train'", "python {data}/train.py", "./run.sh", "bash run.sh",
+    "env A=1 B=2 timeout -s KILL 60m python3 train.py", "bash -c 'cd lib && python deep.py'", "sh ./run.sh trian",
+    "python lib", "/usr/bin/env python train.py",
+)  # fmt: skip
+
+
+@pytest.fixture
+def programs(script: Path) -> Path:
+    """Beside the script: a package, and programs that may and may not be started."""
+    folder = script.parent
+    (folder / "lib").mkdir()
+    for name, text in {
+        "train.py": "import helper\nimport orchestrate_timing\n", "lib/deep.py": "", "lib/__main__.py": "",
+        "run.sh": "#!/bin/bash\n", "bare": "echo\n", "dos.sh": "#!/bin/bash\r\necho\r\n", "mine": "#!/home/me/python\n",
+    }.items():  # fmt: skip
+        (folder / name).write_text(text, newline="")
+        if name not in ("train.py", "lib/deep.py"):
+            (folder / name).chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_command_that_would_not_start_on_the_vm_is_refused(programs: Path, command: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(programs, command=command)
+    assert REFUSED[command] in refused.value.sentence
+
+
+@pytest.mark.parametrize("command", TAKEN)
+def test_a_command_whose_files_travel_is_taken(programs: Path, command: str) -> None:
+    data = {"data": Path("x")} if "{data}" in command else {}
+    assert notes(programs, command=command, **data) == ["stays here: what is no code or is ignored (runs)"]
+
+
+def notes(script: Path, installed: Collection[str] = (), **options: Any) -> list[str]:
+    request = LaunchOptions(workload="", accel=("l4",), script=script, **options)
+    found = read_script(request, installed)
+    assert found is not None
+    return list(found.notes)
+
+
+@pytest.mark.parametrize("command", ["./run.sh", "bash run.sh 3"])
+def test_what_a_shell_script_starts_with_python_is_looked_for_too(programs: Path, command: str) -> None:
+    """Where its lines are plain commands; nothing is said of others."""
+    run = programs.parent / "run.sh"
+    run.write_text('#!/bin/bash\nset -e\npython train.py "$@"\npython3 $X.py\n  python trian.py --epochs 3 \\\n "$@"\n')
+    assert notes(programs, command=command)[0].startswith("warning: run.sh, line 5: trian.py is not in the folder")
+    run.write_text("#!/bin/bash\ncd lib\npython deep.py\n")
+    assert not [note for note in notes(programs, command=command) if note.startswith("warning: run.sh")]
+
+
+def test_files_that_the_command_names_and_that_do_not_travel_are_listed(programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").touch()
+    command = "python train.py --config=base.yaml --out o.txt data=../mine lib runs/big.bin gs://b/x.yaml"
+    said = [note for note in notes(programs, command=command) if note.startswith("warning: ")]
+    assert [note.split()[2] for note in said] == ["base.yaml", "../mine", "runs/big.bin"]
+
+
+def test_imports_that_neither_travel_nor_are_installed_are_listed(script: Path, tmp_path: Path) -> None:
+    """Of the script and of what it imports; what lies above the folder has a way to travel."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "__init__.py").touch()
+    (script.parent / "helper.py").write_text(
+        "import numpy, yaml, orchestrate_timing\ntry:\n    import wandb\nexcept E:\n  0"
+    )
+    script.write_text("import os\nimport helper\nfrom shared import rate\nimport torch\n")
+    said = [note.partition(":")[2] for note in notes(script, {"numpy": "2"}) if "imports" in note]
+    assert said == [
+        " helper.py, line 1, imports yaml, which neither travels nor is installed there: list it in --requirements",
+        f" train.py, line 3, imports shared, which lies in {tmp_path} and does not travel: add --root {tmp_path}",
+        " train.py, line 4, imports torch, which neither travels nor is installed there: list it in --requirements",
+    ]
+    requirements = script.parent / "r.txt"
+    requirements.write_text("torch>=2  # newest\nPyYAML\n")
+    said = [
+        note for note in notes(script, {"numpy": "2"}, requirements=requirements) if "shared" in note or "r.txt" in note
+    ]
+    assert said[1:] == ["r.txt does not list numpy: another package of it has to bring them"]
+    assert not any("shared" in note for note in notes(script, {"numpy": "2"}, root=tmp_path))
+    script.write_text("def f(:\n")
+    with pytest.raises(UsageError, match=r"train\.py: line 1: "):
+        read(script)
+
+
+def test_the_root_travels_and_the_command_starts_there(programs: Path, tmp_path: Path) -> None:
+    found = read(programs, root=tmp_path)
+    assert found is not None
+    assert (found.entry, found.script.command) == ("mine/train.py", "python mine/train.py")
+    with pytest.raises(UsageError, match=r"--root: .* does not lie in"):
+        read(programs, root=programs.parent / "lib")
+
+
+@pytest.mark.parametrize(("file", "says"), [("other.py", True), ("notes.md", False), ("train.py", True)])
+def test_a_folder_that_prints_no_times_is_said_before_the_first_dollar(script: Path, file: str, says: bool) -> None:
+    def warned() -> bool:
+        return any("a run without an epoch fails" in note for note in notes(script))
+
+    assert warned()
+    (script.parent / file).write_text("import orchestrate_timing\n")
+    assert warned() is not says
+
+
+def test_a_notebook_is_no_script(tmp_path: Path) -> None:
+    (tmp_path / "train.ipynb").write_text("{}")
+    with pytest.raises(UsageError, match="is a notebook") as refused:
+        read(tmp_path / "train.ipynb")
+    assert "nbconvert" in refused.value.hint
 
 
 def test_its_options_are_for_a_script_alone() -> None:

@@ -53,7 +53,7 @@ def test_every_worker_gets_the_bytes_that_were_launched(world: World, model: Pat
     assert (run.state, run.error) == (RunState.SUCCEEDED, None)
     assert [tree.sha256 for tree in _sent(world)] == [launched.sha256]
     assert _sent(world)[0].files == {"helper.py": b"# beside it\n", "my_model.py": MODEL.encode()}
-    assert any(command[2:4] == ["zipfile", "-e"] and "/code" in command[-1] for command in world.shells.commands)
+    assert any(command[:2] == ["python3", "-c"] and "/code" in command[-1] for command in world.shells.commands)
     [job] = (world.home / "experiments" / run.experiment / run.id).glob("job-a1.json")
     assert any(word.endswith("/code/my_model.py") for word in json.loads(job.read_text())["argv"])
     assert world.ledger.run(run.id).spec.code == launched

@@ -35,12 +35,29 @@ _MOST_INTEGER = 2**24  # beyond it float32, as which samples lie in the memory o
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The samples of one split: x and y of one length, as the types of their signature."""
+class Part:
+    """The samples of one split: x and y of one length, as the types of their signature. `order`: mixed by the seed."""
 
     x: NDArray[Any]
     y: NDArray[Any]
     order: list[int]
+    bytes_read: int = 0
+
+    @property
+    def inputs(self) -> NDArray[Any]:
+        """The samples as they came."""
+        return self.x
+
+    @property
+    def targets(self) -> NDArray[Any]:
+        """One for each sample."""
+        return self.y
+
+
+def read_arrays(source: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[SplitName, Part], Signature]:
+    """x_train, y_train, x_test and y_test as both splits, and what they are. Raises DataError, which names `source`."""
+    parts, _ = _parts(source, arrays, PrepareOptions())
+    return parts, _signature(source, parts)
 
 
 def plan(source: Source | None, options: PrepareOptions) -> Plan:
@@ -131,7 +148,7 @@ def _read(source: Path, files: list[Path]) -> dict[str, NDArray[Any]]:
 
 def _parts(
     source: Path, arrays: Mapping[str, NDArray[Any]], options: PrepareOptions
-) -> tuple[dict[SplitName, _Part], str]:
+) -> tuple[dict[SplitName, Part], str]:
     """Return both splits, mixed by the seed, and by what rule they were split."""
     pairs = [_pair(source, arrays, names) for names in (_SPLIT_NAMES[:2], _SPLIT_NAMES[2:], _WHOLE_NAMES)]
     found = [pair for pair in pairs if pair is not None]
@@ -145,13 +162,13 @@ def _parts(
             raise DataError(source, f"training and test samples differ in shape: {shapes}", "make them alike")
         if (train[0].dtype, train[1].dtype) != (test[0].dtype, test[1].dtype):
             raise DataError(source, "training and test samples differ in type", "make them alike")
-        return {"train": _Part(*train, orders[0]), "test": _Part(*test, orders[1])}, rule
+        return {"train": Part(*train, orders[0]), "test": Part(*test, orders[1])}, rule
     (x, y), order = found[0], orders[0]
     if len(x) < 2:
         raise DataError(source, "has one sample, and one is kept for testing", "add samples")
     tested = min(max(1, round(len(order) * options.test_share)), len(order) - 1)
     rule = f"{options.test_share:.0%} of the samples at random (seed {options.seed})"
-    return {"train": _Part(x, y, order[tested:]), "test": _Part(x, y, order[:tested])}, rule
+    return {"train": Part(x, y, order[tested:]), "test": Part(x, y, order[:tested])}, rule
 
 
 def _pair(
@@ -194,7 +211,7 @@ def _typed(source: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     return floats
 
 
-def _signature(source: Path, parts: Mapping[SplitName, _Part]) -> Signature:
+def _signature(source: Path, parts: Mapping[SplitName, Part]) -> Signature:
     """Return what samples and targets are. Raises DataError for integer targets that are no classes and no tokens."""
     x, y = parts["train"].x, parts["train"].y
     dtype: Dtype = "uint8" if x.dtype == "uint8" else "int32" if x.dtype == "int32" else "float32"
@@ -249,7 +266,7 @@ def _must_be_classes(source: Path, y: NDArray[Any], classes: int) -> None:
         raise DataError(source, problem, fix)
 
 
-def _numbers(part: _Part, signature: Signature) -> Numbers:
+def _numbers(part: Part, signature: Signature) -> Numbers:
     x, y = (each.astype(each.dtype.newbyteorder("<"), copy=False) for each in (part.x, part.y))
 
     def sample(index: int) -> tuple[bytes, int]:
@@ -261,7 +278,7 @@ def _numbers(part: _Part, signature: Signature) -> Numbers:
     return Numbers(len(part.order), signature.bytes, sample)
 
 
-def _counts(part: _Part, signature: Signature) -> tuple[int, ...]:
+def _counts(part: Part, signature: Signature) -> tuple[int, ...]:
     if signature.task != "classification":
         return ()
     import numpy as np

@@ -46,8 +46,8 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
     tree = open_tree(source)
     folder = read_class_folder(tree, kind, options)
     planned = plan_shards(folder, kind, options)
-    fingerprint = plan_fingerprint(planned, kind.name, options)
-    note = f"{kind.name} in {len(folder.class_names)} class folders"
+    fingerprint = plan_fingerprint(planned, kind, options)
+    note = f"{kind.name}{_suffixes(folder)} in {len(folder.class_names)} class folders"
     encoding = kind.encoding(options)
     describe = partial(
         DatasetManifest,
@@ -59,6 +59,7 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
         split_rule=folder.split_rule,
         encoding=encoding,
         jpeg_quality=options.quality if encoding == "jpeg" else None,
+        exif_applied=kind.applies_exif,
         input_shape=kind.input_shape(options),
         input_dtype=kind.input_dtype,
         classes=len(folder.class_names),
@@ -73,6 +74,12 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
         counts={"train": _counts(folder, folder.train), "test": _counts(folder, folder.test)},
         describe=describe,
     )
+
+
+def _suffixes(folder: ClassFolder) -> str:
+    """How many files there are of each suffix, where there are several: no one has to ask whether all are read."""
+    counts = Counter(item.name.rpartition(".")[2].lower() for item in (*folder.train, *folder.test))
+    return f" ({', '.join(f'{count} .{suffix}' for suffix, count in counts.most_common())})" if len(counts) > 1 else ""
 
 
 def _others(left_out: Counter[str]) -> str:
@@ -98,9 +105,9 @@ def plan_shards(folder: ClassFolder, kind: FolderKind, options: PrepareOptions) 
     return tuple(planned)
 
 
-def plan_fingerprint(planned: Sequence[PlannedShard], kind: str, options: PrepareOptions) -> str:
+def plan_fingerprint(planned: Sequence[PlannedShard], kind: FolderKind, options: PrepareOptions) -> str:
     """Return a sha256 that changes when a file (its name, size or time), the kind or an option changes."""
-    digest = hashlib.sha256(json.dumps([kind, options.deciding()], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([kind.name, kind.applies_exif, options.deciding()], sort_keys=True).encode())
     for shard in planned:
         items = (item for item in shard.items if isinstance(item, Item))
         lines = [f"\n{item.name} {item.label} {item.bytes} {item.modified_ns}" for item in items]

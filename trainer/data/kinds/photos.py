@@ -74,5 +74,6 @@ PHOTOS = FolderKind(
     ),
     encoding=lambda options: "original" if options.keep_bytes else "jpeg",
     input_shape=lambda options: (options.image_size, options.image_size, 3),
+    applies_exif=True,
 )
 KIND = by_class(PHOTOS)

@@ -1,0 +1,251 @@
+"""A script's command held against the files that travel: what would not start on the VM is refused here."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from trainer.errors import ConfigError
+from trainer.script.command import placeholders_in, split_command
+from trainer.user_code import CodeTree
+
+_WRAPPERS = frozenset(
+    ("env", "nice", "ionice", "nohup", "timeout", "stdbuf", "setsid", "taskset", "numactl", "chrt", "xvfb-run")
+)
+"""Programs that start the program that follows their own options."""
+_OF_A_WRAPPER = re.compile(r"-.*|[A-Za-z_]\w*=.*|[0-9].*|[A-Z]+|")
+_SHELLS = frozenset(("sh", "bash", "dash"))
+_ON_EVERY_VM = frozenset(("python", "python3", *_WRAPPERS, *_SHELLS)) - {"numactl", "xvfb-run"}
+_SYSTEM = tuple(f"/{name}/" for name in ("bin", "sbin", "usr", "opt", "tmp", "dev", "proc", "sys", "etc", "var", "mnt"))
+"""Folders that a VM has, too; what lies in others is of this machine."""
+_READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".gin")
+"""Arguments of these suffixes are files that a script reads, seldom those that it writes."""
+_STARTS = (b"#!", b"\x7fELF")
+_TAKES_A_VALUE = ("-W", "-X")
+_REFERENCE = "docs/scripts.md has the contract"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What travels, and the folder here that it lies in, which the command is started in.
+
+    `has_requirements`: something is installed besides; `is_rented`: nothing but VMs is used, which have only that.
+    """
+
+    folder: Path
+    tree: CodeTree
+    has_requirements: bool
+    is_rented: bool
+
+    def has(self, path: str) -> bool:
+        """Whether a file travels, or a folder with one."""
+        name = posixpath.normpath(path)
+        return name == "." or name in self.tree.files or any(each.startswith(f"{name}/") for each in self.tree.files)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a command starts. `module`: the first Python file of the folder that it runs, "" for none."""
+
+    module: str
+    warnings: Sequence[str]
+
+
+def check_command(words: Sequence[str], files: Files) -> Start:
+    """Prove what is started. Raises UsageError for a program, script or module that will not be there."""
+    programs, arguments = _programs(words)
+    for program in programs:
+        _check_program(program, files)
+    started = programs[-1].rpartition("/")[2]
+    if "/" in programs[-1] and not programs[-1].startswith("/") and not placeholders_in(programs[-1:]):
+        _check_lines(programs[-1], files)
+    inner = _lines_of(programs[-1], files)
+    if started.startswith("python"):
+        module, arguments = _check_python(arguments, files)
+    elif started in _SHELLS:
+        shell_script, arguments = _check_shell(arguments, files)
+        module, inner = "", _lines_of(shell_script, files)
+    else:
+        module = _check_launched(arguments, files)
+    return Start(module, (*_warnings(arguments, files), *inner))
+
+
+def _programs(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """(The programs that start one another: env, nice, python; the arguments of the last)."""
+    programs, rest = [words[0]], list(words[1:])
+    while programs[-1].rpartition("/")[2] in _WRAPPERS:
+        while rest and _OF_A_WRAPPER.fullmatch(rest[0]):
+            rest.pop(0)
+        if not rest:
+            raise _refused(f"{programs[-1]} has no program to start", "for example: env NAME=value python train.py")
+        programs.append(rest.pop(0))
+    return programs, rest
+
+
+def _check_program(word: str, files: Files) -> None:
+    if placeholders_in([word]):
+        return
+    if word.startswith("/"):
+        if files.is_rented and not word.startswith(_SYSTEM):
+            raise _refused(
+                f"{word} is of this machine, and no VM has it", "python is the interpreter there; ./NAME a program"
+            )
+    elif "/" in word:
+        _check_travels(word, files)
+        if posixpath.normpath(word) not in files.tree.programs:
+            raise _refused(f"{word} may not be executed", f"chmod +x {word}")
+    elif files.has(word):
+        raise _refused(f"{word} is a file of the folder, and only programs are found by their name", f"write ./{word}")
+    elif word not in _ON_EVERY_VM and not files.has_requirements and files.is_rented and not _is_of_the_system(word):
+        hint = "python is the only one" if word.startswith("python") else "what installs it belongs in --requirements"
+        raise _refused(f"there is no program {word}", f"correct its name; {hint}")
+
+
+def _is_of_the_system(word: str) -> bool:
+    found = shutil.which(word)
+    return found is not None and found.startswith(_SYSTEM)
+
+
+def _check_travels(word: str, files: Files) -> None:
+    if placeholders_in([word]):
+        return
+    if word.startswith("/"):
+        if files.is_rented and not word.startswith(_SYSTEM):
+            raise _refused(f"{word} is of this machine", "give its path in the folder that travels")
+        return
+    name = posixpath.normpath(word)
+    if name.startswith(".."):
+        raise _refused(
+            f"{word} lies outside of the folder that travels", "--root DIR sends a folder above the script's"
+        )
+    if name in files.tree.files:
+        return
+    if (files.folder / name).is_file():
+        raise _refused(f"{word} does not travel", "it is ignored, or contains a credential")
+    raise _refused(
+        f"{word} is not in the folder that travels", f"correct its name; the command is started in {files.folder}"
+    )
+
+
+def _check_lines(word: str, files: Files) -> None:
+    """A program of the folder: its first line says who runs it."""
+    content = files.tree.files.get(posixpath.normpath(word), b"")
+    if not content.startswith(_STARTS):
+        raise _refused(
+            f"{word} has no first line #!, so that nothing runs it", f"begin it with one, or write bash {word}"
+        )
+    if b"\r\n" in content[:4096] and content.startswith(b"#!"):
+        raise _refused(
+            f"{word} has the line ends of Windows, which Linux does not run", "sed -i 's/\\r$//' takes them away"
+        )
+    if interpreter := re.match(rb"#!\s*(\S+)", content):
+        _check_program(interpreter[1].decode("utf-8", "replace"), files)
+
+
+def _check_python(arguments: Sequence[str], files: Files) -> tuple[str, Sequence[str]]:
+    """(The file of the folder that it runs, the program's own arguments)."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word in _TAKES_A_VALUE:
+            rest = rest[1:]
+        elif re.fullmatch(r"-[A-Za-z]*c.*", word) and not word.startswith("-X"):
+            return "", rest[1:]
+        elif found := re.fullmatch(r"-[A-Za-ln-z]*m(.*)", word):
+            module = found[1] or (rest.pop(0) if rest else "")
+            return _check_module(module, files) or _check_launched(rest, files), rest
+        elif not word.startswith("-"):
+            return _check_script(word, files), rest
+        elif word == "-":
+            break
+    raise _refused("python has no script to run, and its standard input is empty", "for example: python train.py")
+
+
+def _check_script(word: str, files: Files) -> str:
+    if placeholders_in([word]):
+        return ""
+    package = posixpath.join(word, "__main__.py")
+    if files.has(word) and files.has(package):
+        return posixpath.normpath(package)
+    if word.rpartition(".")[2] in ("sh", "ipynb"):
+        raise _refused(
+            f"{word} is no Python file", f"bash {word}" if word.endswith(".sh") else "jupyter nbconvert --to script"
+        )
+    _check_travels(word, files)
+    return posixpath.normpath(word)
+
+
+def _check_module(module: str, files: Files) -> str:
+    """The file of the folder that `python -m` runs; "" for a module that is installed."""
+    path = module.replace(".", "/")
+    found = next((name for name in (f"{path}.py", f"{path}/__main__.py") if name in files.tree.files), "")
+    first = path.partition("/")[0]
+    if not found and (files.has(first) or files.has(f"{first}.py") or "/" in module or module.endswith(".py")):
+        raise _refused(
+            f"python -m {module}: there is neither {path}.py nor {path}/__main__.py", "correct the module's name"
+        )
+    return found
+
+
+def _lines_of(script: str, files: Files) -> Sequence[str]:
+    """Warnings of what a shell script of the folder starts with Python, as far as its lines are plain commands."""
+    text = files.tree.files.get(posixpath.normpath(script), b"").decode("utf-8", "replace")
+    is_shell = script.endswith(".sh") or re.match(r"#!.*\b(?:ba|da)?sh\b", text)
+    if not is_shell or re.search(r"^\s*(?:cd|pushd)\s", text, re.MULTILINE):
+        return ()
+    warnings = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = split_command(line.replace('"$@"', "").rstrip("\\"))
+            if words[0] in ("python", "python3"):
+                _check_python(words[1:], files)
+        except ConfigError:
+            continue  # more than a command alone
+        except UsageError as cause:
+            said = cause.sentence.removeprefix("--command: ")
+            warnings.append(f"warning: {posixpath.normpath(script)}, line {number}: {said}")
+    return warnings
+
+
+def _check_shell(arguments: Sequence[str], files: Files) -> tuple[str, Sequence[str]]:
+    """(The script, its arguments); what stands behind `-c` is the shell's own affair."""
+    for place, word in enumerate(arguments):
+        if word.startswith("-") and "c" in word and not word.startswith("--"):
+            return "", ()
+        if not word.startswith(("-", "+")):
+            _check_travels(word, files)
+            if b"\r\n" in files.tree.files.get(posixpath.normpath(word), b""):
+                raise _refused(f"{word} has the line ends of Windows", "sed -i 's/\\r$//' takes them away")
+            return word, arguments[place + 1 :]
+    raise _refused("the shell has no script to run, and its standard input is empty", "for example: bash run.sh")
+
+
+def _check_launched(arguments: Sequence[str], files: Files) -> str:
+    """The first Python file among the arguments: what torchrun, accelerate and their like start."""
+    found = next((word for word in arguments if word.endswith(".py") and not word.startswith("-")), "")
+    if found:
+        _check_travels(found, files)
+    return posixpath.normpath(found) if found in files.tree.files else ""
+
+
+def _warnings(arguments: Sequence[str], files: Files) -> Iterator[str]:
+    """Files that the script is given and that will not be there; those that it writes are not known to be."""
+    for word in arguments:
+        value = word.rpartition("=")[2]
+        if not value or placeholders_in([value]) or value.startswith(_SYSTEM) or "://" in value:
+            continue
+        path, is_outside = files.folder / value, value.startswith(("/", "../"))
+        is_here = path.exists() if is_outside else path.is_file()
+        if is_here and (is_outside or not files.has(value)):
+            yield f"warning: command: {value} lies on this machine and does not travel; data is sent with --data"
+        elif value.endswith(_READ) and not is_here and not files.has(value):
+            yield f"warning: command: {value} is not among the files that travel"
+
+
+def _refused(problem: str, hint: str) -> UsageError:
+    return UsageError(f"--command: {problem}", f"{hint}; {_REFERENCE}")

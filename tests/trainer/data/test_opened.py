@@ -1,0 +1,84 @@
+"""What `open_data` of a user's file may return, and what is said of everything else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.data.opened import as_dataset
+from trainer.data.source import Dataset
+from trainer.errors import CodeError, DataError
+from trainer.record.schema import Data
+from trainer.workloads.signature import Signature, Tensor
+
+X, Y = np.arange(24, dtype="float64").reshape(8, 3), np.arange(8) % 3
+HALVES = (X[:6], Y[:6]), (X[6:], Y[6:])
+ABOUT = Data(name="mine", source="plugin", note="", location="memory", bytes_read=0, fingerprint="1")
+
+
+def own(inputs: Any = X, targets: Any = Y, classes: int | None = 3) -> Dataset:
+    """As a file with a `Dataset` of its own has it."""
+    part = SimpleNamespace(inputs=inputs, targets=targets, bytes_read=0)
+    return Dataset(
+        part, part, Signature(Tensor((3,), "float32"), Tensor((), "int32"), "classification", classes), ABOUT
+    )
+
+
+@pytest.mark.parametrize(
+    "given", [HALVES, [list(half) for half in HALVES], [[half[0].tolist(), half[1]] for half in HALVES]]
+)
+def test_arrays_as_keras_datasets_has_them_are_taken(given: Any) -> None:
+    found = as_dataset("mine.py", given)
+    assert (found.signature.input, found.signature.classes) == (Tensor((3,), "float32"), 3)
+    assert found.train.inputs.tolist() == X[:6].tolist()
+    assert (found.test.targets.dtype, found.test.targets.tolist()) == ("int32", Y[6:].tolist())
+    assert (
+        found.description.fingerprint != as_dataset("mine.py", ((X[:6] + 1, Y[:6]), HALVES[1])).description.fingerprint
+    )
+
+
+def test_a_dataset_stays_what_it_is() -> None:
+    assert as_dataset("mine.py", given := own()) is given
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (X, "open_data returned a ndarray; return"),
+        (None, "open_data returned a NoneType"),
+        ((*HALVES[0], *HALVES[1]), "open_data returned 4 values; return"),
+        ((X, Y), "open_data returned a ndarray as train, not samples and targets"),
+        ((((X, X), Y), (X, Y)), "open_data returned several inputs as train, and a model has one"),
+        (((X, Y[:5]), (X, Y)), "x_train has 8 samples and y_train 5"),
+        (((X, np.eye(3)[Y]), (X, np.eye(3)[Y])), "its float targets are one-hot"),
+        (own(targets=Y + 1), "has labels from 1 to 3 to train, and classes = 3 are numbered from 0 to 2; subtract 1"),
+        (own(targets=Y - 1), "has labels from -1 to 1 to train"),
+        (own(inputs=X[:, :2]), r"has inputs of shape \(2,\) to train, and its Signature says \(3,\)"),
+        (own(targets=Y[:, None]), r"has targets of shape \(1,\)"),
+        (own(inputs=X[:5]), "has 5 inputs and 8 targets"),
+    ],
+)
+def test_anything_else_is_refused_with_what_to_return(given: Any, problem: str) -> None:
+    with pytest.raises((CodeError, DataError), match=problem) as refused:
+        as_dataset("mine.py", given)
+    assert str(refused.value).startswith("mine.py: ")
+
+
+def test_pipelines_of_tf_data_are_read_batched_or_not() -> None:
+    tf = pytest.importorskip("tensorflow")
+    plain = tuple(tf.data.Dataset.from_tensor_slices(half) for half in HALVES)
+    wanted = as_dataset("mine.py", HALVES)
+    for pipelines in (plain, [each.batch(4) for each in plain], [each.batch(2, drop_remainder=True) for each in plain]):
+        found = as_dataset("mine.py", pipelines)
+        assert (found.train.inputs.tolist(), found.test.targets.tolist()) == (X[:6].tolist(), Y[6:].tolist())
+        assert (found.signature, found.description) == (wanted.signature, wanted.description)
+    for problem, wrong in {
+        "never ends; take repeat": plain[0].repeat(),
+        "elements of another form": plain[0].map(lambda x, y: {"x": x, "y": y}),
+        "no samples": plain[0].take(0),
+    }.items():
+        with pytest.raises(CodeError, match=problem):
+            as_dataset("mine.py", (wrong, plain[1]))

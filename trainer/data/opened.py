@@ -1,0 +1,130 @@
+"""What `open_data` of a user's file returns, as a `Dataset`: one already, arrays, or pipelines of tf.data."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer.data.kinds.arrays import read_arrays
+from trainer.data.source import Dataset, is_resident
+from trainer.errors import CodeError
+from trainer.record.schema import Data
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FIX = (
+    "return (x_train, y_train), (x_test, y_test), or a tf.data.Dataset of (sample, target) for each, or a "
+    "trainer.data.source.Dataset (docs/your-model.md)"
+)
+_MOST_BYTES = 4 * 2**30
+_INFINITE = -1
+"""`tf.data.INFINITE_CARDINALITY`."""
+
+
+def as_dataset(file: str, given: Any) -> Dataset:
+    """The data set that was returned. Raises CodeError for anything else, and DataError for numbers that are no samples
+    of one task.
+
+    Arrays and pipelines are read into memory: at most 4 GiB.
+    """
+    if isinstance(given, Dataset):
+        for name, part in (("train", given.train), ("test", given.test)):
+            if is_resident(part):
+                _check_samples(file, name, part, given)
+        return given
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        what = f"{len(given)} values" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
+        raise CodeError(file, f"open_data returned {what}", _FIX)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, part in zip(("train", "test"), given, strict=True):
+        arrays[f"x_{name}"], arrays[f"y_{name}"] = _pair(file, name, part)
+    parts, signature = read_arrays(Path(file), arrays)
+    digest = hashlib.sha256()
+    for array in arrays.values():
+        digest.update(f"{array.dtype} {array.shape}\n".encode() + array.tobytes())
+    about = Data(
+        name=Path(file).stem,
+        source="plugin",
+        note="what open_data returned, in memory",
+        location="memory",
+        bytes_read=0,
+        fingerprint=digest.hexdigest(),
+    )
+    return Dataset(parts["train"], parts["test"], signature, about)
+
+
+def _pair(file: str, name: str, part: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Samples and targets of a split, samples first in both."""
+    import numpy as np
+
+    if hasattr(part, "element_spec"):
+        return _read(file, name, part)
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise CodeError(file, f"open_data returned a {type(part).__name__} as {name}, not samples and targets", _FIX)
+    if isinstance(part[0], dict | tuple):
+        raise CodeError(file, f"open_data returned several inputs as {name}, and a model has one", _FIX)
+    return np.asarray(part[0]), np.asarray(part[1])
+
+
+def _read(file: str, name: str, pipeline: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """All samples of a pipeline, batched or not."""
+    import numpy as np
+
+    spec = pipeline.element_spec
+    if not isinstance(spec, tuple) or len(spec) != 2 or not all(hasattr(each, "shape") for each in spec):
+        problem = f"the {name} data of open_data has elements of another form than (sample, target), one tensor each"
+        raise CodeError(file, problem, _FIX)
+    if int(pipeline.cardinality()) == _INFINITE:
+        raise CodeError(file, f"the {name} data of open_data never ends", "take repeat() away: epochs are counted here")
+    samples, targets, size_bytes = list[Any](), list[Any](), 0
+    for sample, target in (pipeline.unbatch() if _is_batched(*spec) else pipeline).as_numpy_iterator():
+        size_bytes += np.asarray(sample).nbytes
+        if size_bytes > _MOST_BYTES:
+            problem = f"the {name} data of open_data is larger than {_MOST_BYTES // 2**30} GiB, and is read into memory"
+            raise CodeError(file, problem, "return a trainer.data.source.Dataset that streams it")
+        samples.append(sample)
+        targets.append(target)
+    if len({np.shape(sample) for sample in samples}) != 1:
+        raise CodeError(
+            file, f"the {name} data of open_data has no samples, or samples of several shapes", "resize them"
+        )
+    return np.stack(samples), np.stack(targets)
+
+
+def _is_batched(sample: Any, target: Any) -> bool:
+    """Whether elements are batches: both begin with one length, and samples have more than that, or it is open."""
+    if not sample.shape.rank or not target.shape.rank:
+        return False
+    first = sample.shape[0]
+    return bool(first == target.shape[0] and (first is None or sample.shape.rank > 1))
+
+
+def _check_samples(file: str, name: str, part: Any, dataset: Dataset) -> None:
+    """Raises CodeError for samples that are not what their signature says: shapes, lengths, classes."""
+    import numpy as np
+
+    inputs, targets, signature = np.asarray(part.inputs), np.asarray(part.targets), dataset.signature
+    if len(inputs) != len(targets):
+        raise CodeError(
+            file, f"open_data has {len(inputs)} inputs and {len(targets)} targets to {name}", "make them alike"
+        )
+    for what, found, said in (
+        ("inputs", inputs.shape[1:], signature.input.shape),
+        ("targets", targets.shape[1:], signature.target.shape),
+    ):
+        if tuple(found) != tuple(said):
+            problem = f"open_data has {what} of shape {tuple(found)} to {name}, and its Signature says {tuple(said)}"
+            raise CodeError(file, problem, "correct one of them")
+    if signature.classes is None or not targets.size:
+        return
+    least, most = int(targets.min()), int(targets.max())
+    if least < 0 or most >= signature.classes:
+        problem = (
+            f"open_data has labels from {least} to {most} to {name}, and classes = {signature.classes} are numbered "
+            f"from 0 to {signature.classes - 1}"
+        )
+        raise CodeError(
+            file, problem, "subtract 1" if most == signature.classes and least else "correct labels or classes"
+        )
