@@ -39,6 +39,7 @@ from orchestrator.report.fairness.work import (
     disturbed,
     epoch_samples,
     no_trend,
+    of_real_ones,
     shuffling,
     speed_up,
     training_loss,
@@ -202,6 +203,10 @@ def _check(unlike: CheckOutcome, value_of: Callable[[RunMetrics], object]) -> Ca
     return partial(equal, value_of, unlike)
 
 
+def _disturbed(share_of: Callable[[RunMetrics], float | None], limit: float, means: str) -> Callable[[Sides], Found]:
+    return partial(of_real_ones, partial(disturbed, share_of, limit, means))
+
+
 _CHECKS: dict[str, Callable[[Sides], Found]] = {
     SIMULATED_OR_REAL: simulated_or_real,
     "record adds up": adds_up,
@@ -223,8 +228,8 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "compiled bound": within_compiled_bound,
     "input": input_placement,
     "cache": cache,
-    "input wait": partial(
-        disturbed, lambda run: run.speed.input_wait_share, 0.1, "there the device waits, and the host is measured"
+    "input wait": _disturbed(
+        lambda run: run.speed.input_wait_share, 0.1, "there the device waits, and the host is measured"
     ),
     "shuffling": shuffling,
     "XLA": xla,
@@ -251,19 +256,19 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "cuDNN": partial(device_software, "gpu", lambda run: run.versions.cudnn),
     "NVIDIA driver": partial(device_software, "gpu", lambda run: run.versions.driver),
     "libtpu": partial(device_software, "tpu", lambda run: run.versions.libtpu),
-    "image and kernel": image_and_kernel,
+    "image and kernel": partial(of_real_ones, image_and_kernel),
     "CPU model": _check("differs", lambda run: run.host.cpu_model),
     "host cores": _check("differs", lambda run: run.host.host_cores),
     "host memory": host_memory,
-    "CPU contention": partial(
-        disturbed, lambda run: run.host.cpu_wait_share, 0.1, "other programs held the CPU; run it on a quiet machine"
+    "CPU contention": _disturbed(
+        lambda run: run.host.cpu_wait_share, 0.1, "other programs held the CPU; run it on a quiet machine"
     ),
-    "CPU steal": partial(
-        disturbed, lambda run: run.host.cpu_steal_share, 0.02, "the hypervisor gave the cores to other machines"
+    "CPU steal": _disturbed(
+        lambda run: run.host.cpu_steal_share, 0.02, "the hypervisor gave the cores to other machines"
     ),
     "warm-up left out": _warm_up,
-    "trend over epochs": no_trend,
-    "compilation": compilation,
+    "trend over epochs": partial(of_real_ones, no_trend),
+    "compilation": partial(of_real_ones, compilation),
     "training loss": training_loss,
     "interruptions": _interruptions,
 }

@@ -8,6 +8,7 @@ from orchestrator.domain.statistics import centre
 from orchestrator.domain.steady_epochs import trend
 from orchestrator.report.fairness.values import UNKNOWN, Found, Sides, all_runs, equal, listed
 from orchestrator.report.run_schema import RunMetrics
+from orchestrator.report.schema import SIMULATED
 
 _LEAST_OF_MOST = 1 / 16
 """float32 without tensor cores as a share of the highest peak, of what the catalog has: A100 19.5 of 312 TFLOP/s."""
@@ -50,6 +51,11 @@ def _is_whole(run: RunMetrics) -> bool:
     """Whether the epoch is all samples but what is left of whole batches."""
     left = (run.train_samples or 0) - (run.work.epoch_samples or 0)
     return 0 <= left < (run.global_batch or 1)
+
+
+def of_real_ones(check: Callable[[Sides], Found], sides: Sides) -> Found:
+    """The check, of runs that are not simulated: on the local cloud all share this machine, and speeds mean nothing."""
+    return ("same", SIMULATED) if all(run.hardware.simulated for run in all_runs(sides)) else check(sides)
 
 
 def disturbed(value_of: Callable[[RunMetrics], float | None], limit: float, means: str, sides: Sides) -> Found:
