@@ -70,7 +70,7 @@ VM_LOCK := uv pip compile --quiet --no-emit-index-url --no-header --no-annotate 
 VM_NEEDS = $(PYTHON) -c 'from infra.vm.environment import ENGINES; r = ENGINES["$(1)"].requirements; print(*{*r["tpu"], *r["gpu"]}, sep="\n")'
 lock-vm:  ## pin anew what VMs install, this uv too; CUDA as this TensorFlow was built with, the lowest it accepts; needs uv
 	$(call VM_NEEDS,tensorflow) > $(VENV)/vm.in
-	$(VM_LOCK) 3.10 --resolution lowest $(VENV)/vm.in | grep ^nvidia > $(VENV)/cuda.in
+	$(VM_LOCK) 3.10 --resolution lowest $(VENV)/vm.in | grep '^nvidia.*-cu12' > $(VENV)/cuda.in
 	$(VM_LOCK) 3.10 --universal --fork-strategy fewest --constraint $(VENV)/cuda.in $(VENV)/vm.in -o infra/vm/constraints.txt
 	$(call VM_NEEDS,jax) > $(VENV)/vm-jax.in
 	grep -v '^nvidia\|^libtpu' infra/vm/constraints.txt > $(VENV)/shared.in  # both engines: the same Keras, NumPy ..

@@ -19,6 +19,7 @@ from orchestrator.report.fairness.machines import (
     software_environment,
     within_compiled_bound,
     within_peak,
+    work_on_device,
 )
 from orchestrator.report.fairness.order import order
 from orchestrator.report.fairness.settings import (
@@ -198,6 +199,7 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "data set": _check("invalid", lambda run: _short(run.training.data_fingerprint)),
     "training samples": _check("invalid", lambda run: run.train_samples),
     DEVICE: device_used,
+    "work on the device": work_on_device,
     "peak": within_peak,
     "compiled bound": within_compiled_bound,
     "input": input_placement,
