@@ -17,6 +17,10 @@ _LATE_S = 2.0
 """So long after it has happened nothing is missed yet: there is a look every second."""
 
 
+_RECENT_S = 10.0
+"""Of so long is what the log says of the present."""
+
+
 @dataclass(frozen=True)
 class Use:
     """What is proven of a run. `epochs`: by number, of those that the counters were read for.
@@ -57,6 +61,12 @@ class DeviceLog:
         looks = [device.latest for device in self._devices]
         names = dict.fromkeys(name for look in looks for name in look.others)
         return tuple(names), sum(look.other_bytes or 0 for look in looks)
+
+    def in_words(self) -> str:
+        """Return how busy the devices are now, for who follows the run; "" where that is not known."""
+        with self._lock:
+            shares = [share for each in self._devices if (share := each.busy.recent_share(_RECENT_S)) is not None]
+        return f"device {fmean(shares):.0%} busy" if shares else ""
 
     def take(self, look: Look) -> None:
         """Add what was seen."""

@@ -30,6 +30,14 @@ class Meter:
         """Return whether there is a reading at or after this moment."""
         return bool(self._at_s) and self._at_s[-1] >= at_s
 
+    def recent_share(self, period_s: float) -> float | None:
+        """Return the growth a second over the last readings, so long a period at most; None before there are two."""
+        if len(self._at_s) < 2:
+            return None
+        end_s = self._at_s[-1]
+        start_s = max(self._at_s[0], end_s - period_s)
+        return self.between(start_s, end_s) / (end_s - start_s)
+
     def between(self, start_s: float, end_s: float) -> float:
         """Return the growth, as if it was even between readings."""
         return max(0.0, self._value(end_s) - self._value(start_s))

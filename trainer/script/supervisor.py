@@ -289,7 +289,7 @@ class _Supervisor:
             phase = "training" if self.reader.open_epoch else "evaluating"
             known = {"loss": latest.train_loss, "accuracy": latest.accuracy}
             said = {name: value for name, value in known.items() if value is not None}
-            self.progress.phase(phase, epoch=latest.number, **said)
+            self.progress.phase(phase, self.monitor.log.in_words(), epoch=latest.number, **said)
         self.autosave.wake()
 
 

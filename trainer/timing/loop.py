@@ -38,7 +38,7 @@ def train_and_evaluate(
         while (number := recorder.position.epoch) <= last:
             title = f"epoch {number}/{last}"
             with bookkeeping():
-                progress.phase("training", epoch=number, step=recorder.position.step)
+                progress.phase("training", recorder.monitor.log.in_words(), epoch=number, step=recorder.position.step)
             trained, span = train_epoch(run, recorder, checkpointing, progress, title)
             with bookkeeping():
                 progress.phase("evaluating", step=run.training.steps, loss=trained.loss)

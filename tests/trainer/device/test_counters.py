@@ -41,6 +41,7 @@ def test_a_tpus_duty_cycle_and_memory_are_read_chip_by_chip() -> None:
     assert use.section.own_peak_bytes == 2 * 1024 + 2 * 2048
     assert [each.busy_s for each in use.epochs.values()] == pytest.approx([7.5, 7.5])
     assert [each.problem for each in use.epochs.values()] == ["", ""]
+    assert log.in_words() == "device 75% busy"
     assert (use.section.busy_share, use.section.energy_j) == (pytest.approx(0.75), None)
 
 
