@@ -133,16 +133,15 @@ class Report:
         return first.number if first else None
 
     def _device(self) -> Device | None:
-        """What all epochs so far had open: the fewest devices of any."""
+        """The fewest devices that were busy in any epoch that used one; without counters, that any epoch had open."""
         accelerator = self._job.accelerator
         if not self._reader.epochs:
             return None
         chips = min((epoch.devices for epoch in self._reader.epochs), key=len)
         names: Sequence[str] = sorted(chips) or ["CPU"]
         used = len(chips)
-        if self._device_log.counts_work and accelerator.kind != "cpu":
-            judged = [each.used for each in self._use(now()).epochs.values() if each.used]
-            used = min(judged, default=0)
+        if counted := self.epochs_used():
+            used = min(filter(None, counted.values()), default=0)
             names = [f"{accelerator.kind.upper()}:{place} {name}" for place, name in enumerate(self._device_log.names)]
         if not used and accelerator.kind != "cpu":
             return None
