@@ -42,7 +42,7 @@ GPU_COUNTERS = "nvidia-ml-py>=13,<14"
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine needs.
+    """Requirements of an engine.
 
     suitable: the versions that the trainer is tested with, of a distribution that has one of these `names`.
     requirements: of a TPU, of a GPU, and of a CPU alone. pythons: the first and the last for which a package index has
@@ -107,7 +107,7 @@ raise SystemExit(not any(version(name) in {suitable!r} for name in {names!r}))
 
 
 def suits(python: str, engine: Engine, plugin: str = "") -> bool:
-    """Whether this interpreter has what the trainer imports, in a version it is tested with, and the plug-in.
+    """True if this interpreter has the trainer's packages in tested versions, and the plug-in.
 
     One that is killed, or does not answer while it reads TensorFlow from a cold disk, is asked again: to install what
     is there already takes minutes, which bill.
@@ -186,7 +186,7 @@ class Maker:
         return self._run([*command, "find", "--managed-python", OWN_PYTHON.rpartition(".")[0]], **kept).strip()
 
     def _run(self, argv: list[str], **variables: str) -> str:
-        """What it prints. Raises SystemExit when it fails. It unpacks beside what it makes: /tmp may be small."""
+        """Run a program and return its output. Raises SystemExit on failure. It unpacks where it installs."""
         env = {**os.environ, "TMPDIR": self._tmp, **variables}
         try:
             return subprocess.run(argv, check=True, stdout=subprocess.PIPE, env=env).stdout.decode()
@@ -204,7 +204,7 @@ class Maker:
 
 
 def gpus_here() -> int:
-    """How many GPUs NVIDIA's driver shows; none where there is no driver."""
+    """Count the GPUs that NVIDIA's driver shows; 0 without a driver."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
