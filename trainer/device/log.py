@@ -47,12 +47,12 @@ class DeviceLog:
 
     @property
     def counts_work(self) -> bool:
-        """Whether there are readings of how busy the devices are."""
+        """True once there are readings of how busy the devices are."""
         return any(device.busy.covers(0.0) for device in self._devices)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the devices, as their library has them."""
+        """Names of the devices, as their library has them."""
         return tuple(device.latest.name for device in self._devices)
 
     @property

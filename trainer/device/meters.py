@@ -23,7 +23,7 @@ class Meter:
 
     @property
     def latest(self) -> float:
-        """The latest total."""
+        """Latest total."""
         return self._total[-1] if self._total else 0.0
 
     def covers(self, at_s: float) -> bool:
@@ -81,7 +81,7 @@ class DeviceMeters:
 
     @property
     def clock_mhz(self) -> float | None:
-        """The mean of all looks."""
+        """Mean of all looks."""
         return self.megahertz_sum / self.looks if self.looks and self.latest.clock_mhz is not None else None
 
     def take(self, look: DeviceLook, at_s: float) -> None:

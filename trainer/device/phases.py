@@ -39,7 +39,7 @@ class Span:
 
     @property
     def over_s(self) -> float:
-        """When epoch and evaluation were over."""
+        """Moment at which epoch and evaluation were over."""
         return self.end_s if self.evaluated_s is None else self.evaluated_s
 
 

@@ -124,7 +124,7 @@ class Report:
         return RunSoFar((*parts, self._part(number, kept_at)), (*kept, *epochs), self._reader.epoch_shift)
 
     def epochs_used(self) -> dict[int, int]:
-        """How many devices were busy in each epoch for which their counters have been read, by its number."""
+        """Return the number of devices that were busy in each epoch that their counters have been read for."""
         return {number: each.used for number, each in self._use(now()).epochs.items()}
 
     def _first_number(self) -> int | None:
