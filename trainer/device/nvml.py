@@ -19,6 +19,7 @@ RATE_SLACK_S = 1.0
 """The longest that the one sample lasts which the rates are of."""
 SAMPLE_SLACK_S = 0.2
 """A sample of the buffer has its time, which may be that of its start or its end."""
+_NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
 _GPU_UTILIZATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES
 _SM_CLOCK = 1  # NVML_CLOCK_SM
 _UNCORRECTED, _SINCE_DRIVER_START = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
@@ -50,7 +51,6 @@ class Nvml:
         self.source = f"NVML, driver {_text(version)}" if version else "NVML"
         began_s = clocks.monotonic_s()
         self._seen_s = [began_s] * len(self._handles)  # the end of the latest window
-        self._looked_s = [began_s] * len(self._handles)
         self._sample_us = [int(clocks.wall_s() * 1e6)] * len(self._handles)
         self._process_us = list(self._sample_us)
 
@@ -63,6 +63,13 @@ class Nvml:
         with contextlib.suppress(Exception):  # "not supported" and AttributeError alike: what is absent is said
             return getattr(self._library, function)(*arguments)
         return None
+
+    def _new(self, function: str, *arguments: Any) -> Any:
+        """What is new since a moment: () for nothing, which the library calls "not found"; None as `_ask`."""
+        try:
+            return getattr(self._library, function)(*arguments)
+        except Exception as error:  # NVMLError is made anew for each code
+            return () if getattr(error, "value", None) == _NOT_FOUND else None
 
     def _device(self, place: int, handle: Any) -> DeviceLook:
         partitioned = self._ask("nvmlDeviceGetMigMode", handle)
@@ -98,7 +105,7 @@ class Nvml:
         )
 
     def _windows(self, place: int, handle: Any) -> tuple[tuple[Window, ...] | None, float]:
-        found = self._ask("nvmlDeviceGetSamples", handle, _GPU_UTILIZATION_SAMPLES, self._sample_us[place])
+        found = self._new("nvmlDeviceGetSamples", handle, _GPU_UTILIZATION_SAMPLES, self._sample_us[place])
         at_s = self._clocks.monotonic_s()
         if found is None:
             rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
@@ -107,7 +114,8 @@ class Nvml:
             samples = [(at_s, rates.gpu / 100)]
         else:
             ahead_s = self._clocks.wall_s() - at_s
-            stamped = sorted((each.timeStamp, each.sampleValue.uiVal / 100) for each in found[1] if each.timeStamp)
+            new = found[1] if found else ()
+            stamped = sorted((each.timeStamp, each.sampleValue.uiVal / 100) for each in new if each.timeStamp)
             samples = [(stamp / 1e6 - ahead_s, share) for stamp, share in stamped if stamp > self._sample_us[place]]
             self._sample_us[place] = max([self._sample_us[place], *(stamp for stamp, _ in stamped)])
         windows, seen_s = list[Window](), self._seen_s[place]
@@ -132,30 +140,17 @@ class Nvml:
 
     def _others_share(self, place: int, handle: Any, lacks: list[str]) -> float | None:
         """What processes of others had of the multiprocessors since the look before."""
-        samples = self._ask("nvmlDeviceGetProcessUtilization", handle, self._process_us[place])
-        looked_s, self._looked_s[place] = self._looked_s[place], self._clocks.monotonic_s()
-        if samples is None:
-            # "not found" is how it says that no process has computed (nvmlDeviceGetProcessUtilization).
-            if self._says_not_found(handle, self._process_us[place]):
-                return 0.0
+        samples = self._new("nvmlDeviceGetProcessUtilization", handle, self._process_us[place])
+        new = [each for each in samples or () if each.timeStamp > self._process_us[place]]
+        self._process_us[place] = max([self._process_us[place], *(each.timeStamp for each in new)])
+        if samples is None or any(self._is_ours(each.pid) is None for each in new):
             lacks.append("whose work it is")
             return None
-        new = [each for each in samples if each.timeStamp > self._process_us[place]]
-        self._process_us[place] = max([self._process_us[place], *(each.timeStamp for each in samples)])
-        by_others = [each for each in new if self._is_ours(each.pid) is False]
-        if not by_others or self._looked_s[place] <= looked_s:
-            return 0.0
+        by_others = [each for each in new if not self._is_ours(each.pid)]
         shares: dict[int, list[float]] = {}
         for each in by_others:
             shares.setdefault(each.pid, []).append(each.smUtil / 100)
         return min(1.0, sum(sum(some) / len(some) for some in shares.values()))
-
-    def _says_not_found(self, handle: Any, since_us: int) -> bool:
-        try:
-            self._library.nvmlDeviceGetProcessUtilization(handle, since_us)
-        except Exception as error:  # NVML_ERROR_NOT_FOUND is 6
-            return getattr(error, "value", None) == 6
-        return True
 
 
 def _text(value: Any) -> str:

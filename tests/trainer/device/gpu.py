@@ -74,7 +74,10 @@ class Gpus:
         now_s = self.wall_s()
         first = max(int(since_us / 1e6 / SAMPLE_S), int((now_s - 20) / SAMPLE_S))
         ends_s = [place * SAMPLE_S for place in range(first, int(now_s / SAMPLE_S) + 1)]
-        return 1, [_sample(end_s, self._share(gpu, end_s)) for end_s in ends_s if end_s * 1e6 > since_us]
+        samples = [_sample(end_s, self._share(gpu, end_s)) for end_s in ends_s if end_s * 1e6 > since_us]
+        if not samples:
+            raise NVMLError(6)
+        return 1, samples
 
     def nvmlDeviceGetUtilizationRates(self, gpu: int) -> Any:
         return SimpleNamespace(gpu=round(100 * self._share(gpu, self.wall_s(), 1.0)))

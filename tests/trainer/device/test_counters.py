@@ -61,8 +61,23 @@ def test_processes_that_are_not_to_be_seen_here_are_nobodys() -> None:
     log = _log_of(Nvml(gpus, lambda _process: None, Clocks(lambda: clock[0], lambda: clock[0])), clock, looks=20)
     use = log.use([Span(1, 5.0, 10.0)], 0.0, 20.0)
     assert use.section is not None
-    assert (use.section.lacks, use.section.own_peak_bytes, use.section.others) == (("whose memory is held",), None, ())
+    assert use.section.lacks == ("whose memory is held", "whose work it is")
+    assert (use.section.own_peak_bytes, use.section.others) == (None, ())
     assert use.epochs[1].problem == ""
+
+
+def test_looks_that_follow_at_once_say_nothing_new() -> None:
+    """As at the edges of short phases: the driver has no sample yet, and says "not found"."""
+    clock, work = [0.0], [Work(0.0, 100.0, 1)]
+    counters = Nvml(Gpus(lambda: work, lambda: clock[0]), lambda _: True, Clocks(lambda: clock[0], lambda: clock[0]))
+    log = DeviceLog()
+    while clock[0] < 10:
+        clock[0] += 0.01
+        log.take(Look(clock[0], counters.source, counters.devices()))
+    use = log.use([Span(1, 2.0, 8.0)], 0.0, 10.0)
+    assert use.section is not None
+    assert (use.section.slack_s, use.section.lacks) == (pytest.approx(0.2), ())
+    assert use.epochs[1].busy_s == pytest.approx(6.0)
 
 
 def test_a_process_of_ours_is_one_that_descends_from_the_trainer() -> None:
