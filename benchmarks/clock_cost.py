@@ -94,7 +94,7 @@ class _Rig:
         in_calls, start = partial(self._recorder.time.seconds, "steps"), _Cost.start()
         before_s = in_calls() or 0.0
         with redirect_stdout(StringIO()):
-            self._recorder.add_epoch(self._train_epoch("epoch")[0])
+            self._recorder.add_epoch(self._train_epoch("epoch"))
             self.autosave.wake()
         return start.end((in_calls() or 0.0) - before_s)
 

@@ -15,10 +15,10 @@ from tests.waiting import eventually
 from trainer.config import make_config
 from trainer.device.looks import Clocks, Look
 from trainer.device.nvml import Nvml
-from trainer.device.phases import Span
 from trainer.engines.base import BlockResult
 from trainer.errors import RecordError
 from trainer.hardware import peak_of_run
+from trainer.log import Instant
 from trainer.output import OutputDir
 from trainer.record.progress import Autosave
 from trainer.record.record import Record, json_schema, load_record
@@ -263,7 +263,9 @@ def test_an_epoch_in_which_the_device_was_idle_is_not_steady(recorder: Recorder)
     recorder.learn(Facts(device=device))
     for index in (1, 2, 3):
         recorder.add_epoch(make_epoch(index, 10.0).model_copy(update={"steady": index > 1}))
-        recorder.add_span(Span(index, began_s + 10 * (index - 1), began_s + 10 * index))
+        started, ended = (Instant(recorder.started.at, began_s + 10 * each) for each in (index - 1, index))
+        recorder.trained(index, started, ended)
+        recorder.evaluated(ended)
     unread = recorder.snapshot("running")
     assert (unread.device_use, [epoch.steady for epoch in unread.epochs]) == (None, [False, True, True])
     assert unread.unproven == ("weaker evidence of the device: nothing was read from its counters",)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from functools import partial
 
 from trainer import signals
-from trainer.device.phases import Span
 from trainer.engines.base import PreparedRun, TrainBlocks
 from trainer.errors import Interrupted, TrainingFailed
 from trainer.log import log, now
@@ -39,12 +37,12 @@ def train_and_evaluate(
             title = f"epoch {number}/{last}"
             with bookkeeping():
                 progress.phase("training", recorder.monitor.log.in_words(), epoch=number, step=recorder.position.step)
-            trained, span = train_epoch(run, recorder, checkpointing, progress, title)
+                recorder.monitor.edge()
+            trained = train_epoch(run, recorder, checkpointing, progress, title)
             with bookkeeping():
                 progress.phase("evaluating", step=run.training.steps, loss=trained.loss)
             epoch = _evaluate(run, recorder, trained)
-            recorder.add_span(replace(span, evaluated_s=now().monotonic_s))
-            recorder.monitor.edge()
+            recorder.evaluated(now())
             recorder.add_epoch(epoch)
             if checkpointing.is_due_after(number):
                 epoch = epoch.model_copy(update={"checkpoint_s": epoch.checkpoint_s + checkpointing.write()})
@@ -62,8 +60,8 @@ def train_and_evaluate(
 
 def train_epoch(
     run: PreparedRun, recorder: Recorder, checkpointing: Checkpointing, progress: ProgressReporter, title: str
-) -> tuple[Epoch, Span]:
-    """Train one epoch from `recorder.position` on and return it, not evaluated yet, and when it was.
+) -> Epoch:
+    """Train one epoch from `recorder.position` on and return it, not evaluated yet.
 
     Its two log lines carry the very moments that are recorded.
     """
@@ -71,7 +69,6 @@ def train_epoch(
     with bookkeeping():
         read_before = training.bytes_read()
         waited_before_s, stolen_before_s = cpu_wait_s(), cpu_steal_s()
-        recorder.monitor.edge()
     cpu_before_s = time.process_time()
     started = now()
     log(f"{title} start", started)
@@ -83,18 +80,17 @@ def train_epoch(
     teardown_s = now().seconds_since(ended)
     with bookkeeping():
         waited_s, stolen_s = cpu_wait_s(), cpu_steal_s()
-        recorder.monitor.edge()
+        recorder.trained(start.epoch, started, ended)
     recorder.time.add("input_wait", opening_s)
     recorder.time.add("teardown", teardown_s)
     wall_s, steps = ended.seconds_since(started) - checkpoint_s, training.steps - start.step
     with bookkeeping():
         log(f"{title} trained epoch_s {wall_s:.4f}", ended)
-        is_first_of_part = all(epoch.part != recorder.part for epoch in recorder.epochs)
-        epoch = Epoch(
+        return Epoch(
             index=start.epoch,
             part=recorder.part,
             start_step=start.step,
-            steady=not (is_first_of_part or start.step or checkpoint_s),
+            steady=not (recorder.is_at_first_epoch or start.step or checkpoint_s),
             started_at=started.at,
             ended_at=ended.at,
             wall_s=wall_s,
@@ -112,7 +108,6 @@ def train_epoch(
             test_loss=None,
             test_accuracy=None,
         )
-    return epoch, Span(start.epoch, started.monotonic_s, ended.monotonic_s)
 
 
 def _train_blocks(

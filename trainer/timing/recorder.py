@@ -6,6 +6,7 @@ import csv
 import io
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trainer.config import Config
 from trainer.device.log import DeviceLog, Use
@@ -13,7 +14,7 @@ from trainer.device.monitor import Monitor
 from trainer.device.phases import Span
 from trainer.engines.base import BlockResult
 from trainer.engines.checkpoint import Position, Restored
-from trainer.log import now
+from trainer.log import Instant, now
 from trainer.output import OutputDir
 from trainer.record.machine import describe_host, describe_software
 from trainer.record.record import RECORD_NAME, Record, Status
@@ -74,9 +75,20 @@ class Recorder:
         """The number of this part of the run: 1, or more after resuming."""
         return len(self._earlier_parts) + 1
 
-    def add_span(self, span: Span) -> None:
-        """Keep when an epoch was trained and evaluated."""
-        self._spans = (*self._spans, span)
+    @property
+    def is_at_first_epoch(self) -> bool:
+        """True until an epoch of this part has ended."""
+        return all(epoch.part != self.part for epoch in self._epochs)
+
+    def trained(self, epoch: int, started: Instant, ended: Instant) -> None:
+        """Keep when an epoch was trained."""
+        self._spans = (*self._spans, Span(epoch, started.monotonic_s, ended.monotonic_s))
+        self.monitor.edge()
+
+    def evaluated(self, moment: Instant) -> None:
+        """Keep when the evaluation of the latest epoch was over."""
+        self._spans = (*self._spans[:-1], replace(self._spans[-1], evaluated_s=moment.monotonic_s))
+        self.monitor.edge()
 
     def learn(self, found: Facts) -> None:
         """Take what a step has found out."""
