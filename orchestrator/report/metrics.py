@@ -171,6 +171,7 @@ def _settings(record: Record) -> Settings:
         checkpointed_epochs=sum(epoch.checkpoint_s > 0 for epoch in record.epochs),
         location=record.data.location if record.data else None,
         unsynchronised_epochs=sum(not epoch.synchronised for epoch in record.epochs),
+        unsteady=record.epochs[-1].unsteady if record.epochs else "",
         unproven=record.unproven,
     )
 

@@ -75,8 +75,8 @@ class Settings(Section):
     mantissa_bits: that a matrix product on the devices keeps (docs/measuring.md). xla_measured: whether XLA was chosen
     by trying both. batch_searched: whether the batch is what the trainer found best. checkpointed_epochs: in or after
     how many of its epochs it wrote a checkpoint. location: where its samples were read from. unsynchronised_epochs: of
-    a script, which did not wait for the device in them. unproven: what rests on somebody's word, or on weaker evidence
-    than the device's counters (docs/record.md).
+    a script, which did not wait for the device in them. unsteady: why its last epoch is not steady. unproven: what
+    rests on somebody's word, or on weaker evidence than the device's counters (docs/record.md).
     """
 
     code: str
@@ -95,6 +95,7 @@ class Settings(Section):
     checkpointed_epochs: int
     location: str | None
     unsynchronised_epochs: int
+    unsteady: str = ""
     unproven: tuple[str, ...] = ()
 
 

@@ -370,6 +370,8 @@ def _on_run(run: RunMetrics) -> Iterator[str]:
         yield f"{name} {run.status}: its figures are shown but not compared"
     elif run.compared_epoch_s is None and run.settings.unsynchronised_epochs:
         yield f"{name} did not wait for the device at the end of its epochs, so their times are observed, not compared"
+    elif run.compared_epoch_s is None and run.settings.unsteady:
+        yield f"{name} has no steady epoch; of the last one: {run.settings.unsteady}. Not compared"
     elif run.compared_epoch_s is None:
         yield f"{name} has one epoch, so no steady one: not compared"
 
