@@ -39,7 +39,8 @@ docs: $(STAMP)  ## the documentation as a site in .site, which loads nothing fro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 gpu: $(STAMP)  ## the engine jax on this machine's NVIDIA GPU: precision, MFU, and no rate above its products'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')" \
+		"$$($(BIN)/python -c 'from infra.vm.environment import GPU_COUNTERS; print(GPU_COUNTERS)')"
 	$(BIN)/python -m benchmarks.jax_on_device
 
 $(STAMP): requirements.lock pyproject.toml
