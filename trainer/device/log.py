@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from threading import Lock
@@ -15,8 +15,6 @@ from trainer.record.device_use import DeviceUse
 
 _LATE_S = 2.0
 """So long after it has happened nothing is missed yet: there is a look every second."""
-
-
 _RECENT_S = 10.0
 """Of so long is what the log says of the present."""
 
@@ -94,14 +92,24 @@ class DeviceLog:
                 return Use(None, {}, (f"weaker evidence of the device: {self._problem}",))
             phases = Phases(self._devices, spans, began_s, now_s)
             epochs = phases.epochs()
-            section = self._section(phases, epochs, began_s, now_s)
-        weaker = [f"weaker evidence of the device: its counters do not tell {', '.join(section.lacks)}"]
-        if section.other_busy_s:
-            weaker.append(f"other processes had the device for {section.other_busy_s:.3g} s")
+            section, strays = self._section(phases, epochs, began_s, now_s), phases.strays()
+        others_s = section.other_busy_s
+        others = (f"other processes had the device for {others_s:.3g} s",) if others_s else ()
+        weaker = (f"weaker evidence of the device: {each}" for each in self._doubts(section, spans, epochs, now_s))
+        return Use(section, epochs, (*weaker, *others), tuple(strays))
+
+    def _doubts(
+        self, section: DeviceUse, spans: Sequence[Span], epochs: dict[int, EpochUse], now_s: float
+    ) -> Iterator[str]:
+        if section.lacks:
+            yield f"its counters do not tell {', '.join(section.lacks)}"
+        if not (spans and self.counts_work):
+            return
         unread = [span.number for span in spans if span.number not in epochs]
-        if unread and self.counts_work and (not epochs or now_s - spans[-1].end_s > _LATE_S + section.slack_s):
-            weaker.append(f"weaker evidence of the device: its counters were not read in epoch {_list(unread)}")
-        return Use(section, epochs, tuple(weaker[0 if section.lacks else 1 :]), tuple(phases.strays()))
+        if unread and (not epochs or now_s - spans[-1].end_s > _LATE_S + section.slack_s):
+            yield f"its counters were not read in epoch {_list(unread)}"
+        if min(span.end_s - span.start_s for span in spans) < 2 * section.slack_s:
+            yield f"its counters do not tell apart what is less than {2 * section.slack_s:g} s long, as epochs are"
 
     def _section(self, phases: Phases, epochs: dict[int, EpochUse], began_s: float, now_s: float) -> DeviceUse:
         devices, sums = self._devices, phases.sums()

@@ -107,6 +107,13 @@ def work_between_epochs_without_an_accuracy(story: Story) -> None:
         story.busy(8)
 
 
+def work_beside_epochs_too_short_to_tell(story: Story) -> None:
+    for number in EPOCHS:
+        story.epoch(number, lambda: story.busy(0.05))
+        story.accuracy()
+        story.busy(0.3)
+
+
 def work_after_the_last_epoch(story: Story) -> None:
     for number in EPOCHS:
         story.epoch(number, lambda: story.wait(2))
@@ -275,6 +282,7 @@ REFUSED: dict[Lie, str] = {
     epochs_of_ten_milliseconds: "less than 0.02 s between its lines",
 }
 LISTED: dict[Lie, str] = {
+    work_beside_epochs_too_short_to_tell: "its counters do not tell apart what is less than 0.4 s long, as epochs are",
     most_work_in_set_up: "of the time in which the device was busy lies before the first epoch",
     samples_overstated: "how many samples an epoch trains on, and its accuracy, are what the script says",
     accuracy_of_an_earlier_epoch: "1 accuracies were logged after the next epoch had begun, and do not count",
