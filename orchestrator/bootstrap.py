@@ -70,7 +70,7 @@ class Project:
 
     @property
     def cloud_state(self) -> Path:
-        """Where the local cloud keeps its state."""
+        """The local cloud's state folder."""
         return self.home / "cloud"
 
     def prices(self, now: datetime) -> PriceBook:
@@ -236,7 +236,7 @@ class CloudAvailability:
 
 
 def price_source(project: Project) -> PriceSource:
-    """Where today's prices come from. Raises CloudError."""
+    """Return the source of today's prices. Raises CloudError."""
     from infra.gcp.price_catalog import BillingCatalog
 
     return BillingCatalog(google_clients(project))
@@ -294,7 +294,7 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
 
 
 def messenger(project: Project) -> AppriseMessenger | None:
-    """Where messages to people go; None where none are wanted. Raises UsageError."""
+    """Return the sender of messages; None where none are wanted. Raises UsageError."""
     from infra.messages import AppriseMessenger
 
     urls = project.config.notification_urls(os.environ)

@@ -66,7 +66,7 @@ class Config:
         return self.project is None
 
     def price_age(self, today: date) -> PriceAge | None:
-        """How old prices may be; None where any age will do."""
+        """The maximum age of prices; None for any age."""
         if self.is_local and self.price_max_age_days is None and self.spot_price_max_age_days is None:
             return None
         forever = 36500
@@ -75,11 +75,11 @@ class Config:
         return PriceAge(today, list_days, spot_days)
 
     def told_of(self, environ: Mapping[str, str]) -> tuple[NoticeKind, ...]:
-        """What messages are sent about; nothing where it is not said where they go."""
+        """The events that messages are sent about; empty without a destination."""
         return self.notify_on if environ.get(NOTIFY_VARIABLE, "").strip() or self.notify_file else ()
 
     def notification_urls(self, environ: Mapping[str, str]) -> list[str]:
-        """Where messages go: of ORCHESTRATE_NOTIFY, separated by blanks, else the lines of `notify_file`.
+        """URLs that messages are sent to: of ORCHESTRATE_NOTIFY, separated by blanks, else the lines of `notify_file`.
 
         None where neither is set. They are secrets: in no command line, and in a file that is its owner's alone. Raises
         UsageError.
@@ -232,7 +232,7 @@ def project_home(home: Path, config: Config) -> Path:
 
 
 def writable_by_others(paths: Iterable[Path | None]) -> list[Path]:
-    """Which of them somebody else may change; what is not there nobody can.
+    """Return those that somebody else may change; missing files are left out.
 
     A group of one's own name is one's own, as Debian and Ubuntu make it, where new files are writable by the group.
     """

@@ -320,7 +320,7 @@ class Unavailable(CloudError):
 
 
 class OperationFailed(CloudError):
-    """What the cloud had accepted ended without success, and its reason does not say what of it was done."""
+    """An accepted operation ended without success, and its reason does not say what was done."""
 
 
 class HostBusy(Unavailable):

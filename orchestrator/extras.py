@@ -1,4 +1,4 @@
-"""What can be installed beside the command line: the extras of our distribution, and whether they are there."""
+"""The extras of our distribution, and whether they are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the orchestrator needs from the world: protocols with their contracts, which `infra` implements."""
+"""Protocols of the clouds, with their contracts, which `infra` implements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.remote_shell import Worker as Worker
 
 @dataclass(frozen=True)
 class VmSpec:
-    """What to create; with `queued_until` it waits for capacity until then. `metadata` values are strings.
+    """A VM to create; with `queued_until` it waits for capacity until then. `metadata` values are strings.
 
     `run_ends_at` is when the cloud itself deletes it, if it does. `image` is what it boots from, as
     `VmProvider.image` found it; "" to find it at the create. `reservation`: what it is rented from, "" for none.
@@ -109,10 +109,10 @@ class VmProvider(Protocol):
     """
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
-        """Whether the zone has the accelerator for this project; None when that could not be asked. Raises nothing."""
+        """True if the zone has the accelerator for this project; None: could not be asked. Raises nothing."""
 
     def image(self, item: Accelerator, zone: str) -> str:
-        """What its VMs boot from there: an image's name, or a runtime version. Raises UsageError when there is none."""
+        """Return what its VMs boot from: an image's name or a runtime version. Raises UsageError when there is none."""
 
     def validate(self, spec: VmSpec) -> None:
         """Ask the cloud, before anything is armed or created, whether the VM can exist in the zone. Raises NotOffered,
@@ -124,7 +124,7 @@ class VmProvider(Protocol):
         resolve it by `get`, never by a blind second create)."""
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
-        """Whether the create has ended, queue included; raises what it ended with (NoCapacity ..) when it failed."""
+        """True once the create has ended, queue included. Raises what it failed with (NoCapacity ..)."""
 
     def get(self, ref: VmRef) -> Vm:
         """The VM as it is now. Raises NotFound when and only when the cloud says that it does not exist."""
@@ -172,7 +172,7 @@ class ObjectStore(Protocol):
         """The project's buckets that carry our label, in name order."""
 
     def url(self, bucket: str) -> str:
-        """Where the trainer on a worker reads and writes what is in the bucket: a URL, or an absolute folder."""
+        """Return where the trainer on a worker reads and writes the bucket: a URL, or an absolute folder."""
 
     def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
         """The objects under the prefix whose name matches the pattern, if any (`names.matches`), in name order; none
@@ -206,7 +206,7 @@ class StandingSwitch:
 
 
 class KillSwitch(Protocol):
-    """What deletes a VM at its deadline, outside our process. One with an object of its own (a scheduler job) creates
+    """A deletion of a VM at its deadline, outside our process. One with an object (a scheduler job) creates
     it in `arm` and removes it in `disarm`.
     """
 
@@ -217,7 +217,7 @@ class KillSwitch(Protocol):
     """How long `arm` may take by its own timeouts."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
-        """Whether this switch exists for that kind of VM, on those terms."""
+        """True if this switch exists for that kind of VM, on those terms."""
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         """Before the create: put the switch in place and return the spec that carries it. Raises KillSwitchNotArmed."""
@@ -226,17 +226,17 @@ class KillSwitch(Protocol):
         """After the create: read back from the cloud whether it will fire in time. False: not (yet) proven."""
 
     def problem(self, vm: Vm) -> str:
-        """Why it is not armed yet, as far as the VM or the cloud says; "" when neither does."""
+        """Return why it is not armed yet, as far as the VM or the cloud says; "" when neither does."""
 
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven deleted. Absent is success."""
 
     def standing(self) -> Iterable[StandingSwitch]:
-        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises after the rest."""
+        """Yield this switch's objects that may outlive their VM, whoever made them. Raises after the rest."""
 
 
 class PriceSource(Protocol):
-    """Where today's prices come from."""
+    """A source of today's prices."""
 
     def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
         """Today's price of each wanted row, as far as there is one without doubt: a wrong one is worse than none.
@@ -250,7 +250,7 @@ class Account(Protocol):
     asks for itself, so that one that cannot be answered does not hide the others."""
 
     def identity(self) -> str:
-        """Who calls, with a working token. Raises Unauthenticated."""
+        """Return the caller's identity, with a working token. Raises Unauthenticated."""
 
     def project(self) -> account.ProjectFacts:
         """The project. Raises PermissionDenied also when it does not exist: Google does not distinguish the two."""
@@ -283,7 +283,7 @@ class Account(Protocol):
         """The service account in whose name Cloud Scheduler deletes TPU nodes."""
 
     def internal_traffic(self) -> bool:
-        """Whether a rule of the network `default` lets all its VMs reach each other on every TCP port."""
+        """True if a rule of the network `default` lets all its VMs reach each other on every TCP port."""
 
     def buckets(self) -> tuple[account.BucketFacts, ...]:
         """The buckets that this tool has made."""
@@ -295,7 +295,7 @@ class Account(Protocol):
         """Those of TPUs by that name, of Compute Engine in all zones and of the TPU API in these. Raises nothing."""
 
     def idle(self) -> tuple[account.Idle, ...]:
-        """What bills in the project although nothing uses it, whoever made it."""
+        """Return what bills in the project while idle, whoever made it."""
 
     def clock_skew_s(self) -> float:
         """Seconds by which the cloud's clock is ahead of this machine's; 0 below two seconds."""

@@ -43,7 +43,7 @@ class LocalCloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What points other programs at it, and `orchestrate` at a state folder of the test session."""
+        """Variables that point other programs at it, and `orchestrate` at a state folder of the test session."""
         from orchestrator.bootstrap import local_cloud_environment
         from orchestrator.config import HOME_VARIABLE, LOCAL, PROJECT_VARIABLE
 

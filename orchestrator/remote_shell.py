@@ -1,4 +1,4 @@
-"""What the orchestrator needs from SSH to a worker: protocols with their contracts, which `infra.ssh` implements."""
+"""Protocols of SSH to a worker, with their contracts, which `infra.ssh` implements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostKey:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a remote command printed and how it ended."""
+    """A remote command's output and exit status."""
 
     status: int
     stdout: str

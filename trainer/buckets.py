@@ -21,11 +21,11 @@ _QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 class Buckets(Protocol):
-    """What reads and writes gs:// URLs."""
+    """A reader and writer of gs:// URLs."""
 
     @property
     def imported(self) -> bool:
-        """Whether the library behind it has been imported, which may take seconds."""
+        """True once its library has been imported, which may take seconds."""
 
     def read(self, url: str) -> bytes:
         """Return a whole object. Raises OSError."""

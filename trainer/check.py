@@ -177,7 +177,7 @@ def _layer(error: Exception) -> str:
 
 @contextmanager
 def _signature(config: Config) -> Iterator[Signature]:
-    """That of the published data, in the size asked for; of the user's own file that of its own data, or of the
+    """Yield the signature of the published data in the size asked for; for a user's file of its own data or the
     packaged sample.
     """
     if config.own is None and config.data_dir is None:

@@ -39,7 +39,7 @@ PRECISIONS: tuple[PrecisionName, ...] = ("auto", "float32", "bfloat16", "float16
 
 
 class CheckpointEvery(BaseModel):
-    """How often a checkpoint is written; its text is what the flag takes."""
+    """The interval of checkpoints; its text is what the flag takes."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -31,13 +31,13 @@ class StandIn:
 
     @property
     def kind(self) -> str:
-        """What records call the device."""
+        """The device's name in records."""
         return f"cpu standing in for {self.accelerator}"
 
 
 @dataclass(frozen=True)
 class WorkerRole:
-    """Which of the processes that train together this one is; worker 0, the chief, alone writes checkpoints.
+    """The role of this process among those that train together; only worker 0, the chief, writes checkpoints.
 
     `chief`: HOST:PORT at which that one can be reached.
     """

@@ -19,7 +19,7 @@ Buffer: TypeAlias = "bytes | mmap.mmap"
 
 
 def is_remote(path: str) -> bool:
-    """Whether `path` is a URL of a bucket, and not a file of this machine."""
+    """True if `path` is a URL of a bucket, not a local file."""
     return "://" in path
 
 

@@ -1,4 +1,4 @@
-"""What a device is good at: its precision, and its peak in floating-point operations a second.
+"""Properties of devices: precision, and peak floating-point operations a second.
 
 Whoever rents the devices gives their peak as `--peak_tflops`; `orchestrate` does, from its catalog. The tables here are
 for what it does not rent: a notebook, a run by hand, your own machine. The figures stand twice on purpose, as the

@@ -49,7 +49,7 @@ _POLICIES_OF_RUNS = {"float32", "mixed_bfloat16", "mixed_float16"}
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the file says. `input_shape`: of one sample, None where the file leaves it open; `keras`: what saved it."""
+    """The file's contents. `input_shape`: of one sample, None where the file leaves it open; `keras`: what saved it."""
 
     config: dict[str, Any]
     keras: str
@@ -75,7 +75,7 @@ def read_architecture(path: Path) -> Architecture:
 
 
 def refused_by(path: Path, keras: str) -> str:
-    """Why Keras `keras`, 3.12 or newer, may not load the file; empty where it does. Raises CodeError as above."""
+    """Return why Keras `keras` (3.12 or newer) may not load the file, or "". Raises CodeError as above."""
     found = read_architecture(path)
     if _minor(found.keras) <= _minor(keras):
         return ""

@@ -62,7 +62,7 @@ def _first_largest(one: Any, other: Any) -> Any:
 
 
 class CausalMask(layers.Layer):  # type: ignore[misc]
-    """Which positions of tokens [batch, length, ..] attend to which: each to itself and those before, bool [1, length,
+    """A causal mask for tokens [batch, length, ..]: each attends to itself and those before; bool [1, length,
     length], for `attention_mask`.
 
     The same as `use_causal_mask=True`, for which Keras counts positions by sums over ones (`cumsum`): XLA for GPUs

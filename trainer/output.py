@@ -12,7 +12,7 @@ from trainer.files import is_remote, read_bytes
 
 
 class OutputDir:
-    """What `flag` names. Every write replaces the whole file; a `silent` one writes nothing."""
+    """A folder for output, named by `flag`. Every write replaces the whole file; a `silent` one writes nothing."""
 
     def __init__(self, path: str, silent: bool = False, flag: str = "--model_dir") -> None:
         self._path = path

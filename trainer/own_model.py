@@ -1,4 +1,4 @@
-"""What a user's model has to be once it is built: what contradicts it is refused, what is not used is said."""
+"""Checks of a user's model once it is built: contradictions are refused, unused parts are reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_state(path: Path, policy: str) -> None:
 
 
 def _was_eager() -> bool:
-    """Whether nothing is compiled; from now on it is."""
+    """True if eager mode was on; it is switched off."""
     import keras
 
     if keras.backend.backend() == "jax":
@@ -74,7 +74,7 @@ def _was_eager() -> bool:
 
 
 def notes_of(model: Any, *, pixels: bool) -> Iterator[str]:
-    """What of a user's model is not used, or used otherwise than its authors may think.
+    """Yield which parts of a user's model are not used, or used otherwise than its authors may think.
 
     `pixels`: its samples are pictures, whose pixels are 0 to 1.
     """

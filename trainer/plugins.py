@@ -62,7 +62,7 @@ class OwnWorkload:
     note: str
 
     def refused_by(self, keras: str) -> str:
-        """Why Keras of that version may not load a `.keras` file; empty where it does, and for a Python file."""
+        """Return why that Keras version may not load a `.keras` file; empty where it does, and for a Python file."""
         return refused_by(Path(self.name), keras) if self.entry.endswith(SUFFIX) else ""
 
 
@@ -245,7 +245,7 @@ def _last_of_own(frames: Sequence[_Frame], root: Path) -> _Frame | None:
 
 
 def _is_own(file: Path, root: Path) -> bool:
-    """Whether it is the user's: environments may lie in their folder too."""
+    """True for a user's module: environments may lie in their folder too."""
     return file.is_relative_to(root) and not {"site-packages", "dist-packages"} & set(file.parts)
 
 

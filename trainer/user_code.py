@@ -45,7 +45,7 @@ class CodeTree:
 
     @property
     def sha256(self) -> str:
-        """Of all names and contents: what decides what runs, whatever the files' times and rights."""
+        """The digest of all names and contents; files' times and rights do not count."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name}\0".encode() + hashlib.sha256(content).digest())
@@ -53,7 +53,7 @@ class CodeTree:
 
     @property
     def size_bytes(self) -> int:
-        """Of all contents."""
+        """The size of all contents."""
         return sum(map(len, self.files.values()))
 
     def unpack(self, folder: Path) -> None:
@@ -179,7 +179,7 @@ def _must_be_a_project(folder: Path) -> None:
 
 
 def _patterns(root: Path) -> tuple[str, ...]:
-    """What stays: the lists above and in the folder. Raises CodeError for a line that takes back another one."""
+    """Patterns of files that stay: the lists above and in the folder. Raises CodeError for a negated line."""
     try:
         lines = read_regular(root / IGNORE_FILE, _MAX_LIST_BYTES).decode("utf-8").splitlines()
     except FileNotFoundError:
@@ -216,7 +216,7 @@ def _ignored(root: Path, path: Path, patterns: tuple[str, ...], *, is_folder: bo
 
 
 def _stays(root: Path, file: Path, patterns: tuple[str, ...]) -> bool:
-    """Whether a file, or a folder that it lies in below the root, is ignored."""
+    """True if a file, or a folder that contains it below the root, is ignored."""
     folders = [above for above in file.parents if above != root and above.is_relative_to(root)]
     return _ignored(root, file, patterns) or any(_ignored(root, one, patterns, is_folder=True) for one in folders)
 

@@ -21,7 +21,7 @@ _ALIKE = 0.8  # how near to a setting's name another one is a slip of the pen
 
 
 class UserSettings(BaseModel):
-    """What a file may say, and what holds where it does not. `batch_size` is the global batch.
+    """Settings of a user's file, with their defaults. `batch_size` is the global batch.
 
     image_size (pixels of a side), frames, sequence_length (tokens): how photos, clips and text are converted. metrics:
     names of Keras metrics that are evaluated besides loss and accuracy.
@@ -42,13 +42,13 @@ class UserSettings(BaseModel):
 
     @property
     def prepare(self) -> PrepareOptions:
-        """How a folder of samples is converted. Raises ConfigError: out of range."""
+        """Settings for converting a folder of samples. Raises ConfigError: out of range."""
         return PrepareOptions(image_size=self.image_size, frames=self.frames, sequence_length=self.sequence_length)
 
 
 @dataclass(frozen=True)
 class UserFile:
-    """What the text of a file says: its settings, and whether it opens its own data."""
+    """A user's file, parsed: its settings, and whether it opens its own data."""
 
     settings: UserSettings
     opens_data: bool

@@ -200,7 +200,7 @@ class GpuInstances:
 
 def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any]:
     """The fields of the `compute_v1.Instance` to insert. Its disk and its address are deleted with it."""
-    wanted, zone = spec.accelerator, spec.ref.zone
+    wanted, zone, threads = spec.accelerator, spec.ref.zone, spec.accelerator.threads_per_core
     metadata = {**vms.metadata(spec), "block-project-ssh-keys": "TRUE"}
     gpus = {
         "accelerator_type": f"projects/{clients.project}/zones/{zone}/acceleratorTypes/{wanted.attach}",
@@ -215,6 +215,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
         "name": spec.ref.name,
         "machine_type": f"zones/{zone}/machineTypes/{wanted.machine_type}",
         "guest_accelerators": [gpus] if wanted.attach else [],
+        **({"advanced_machine_features": {"threads_per_core": threads}} if threads else {}),
         "labels": dict(spec.labels),
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "scheduling": _scheduling(spec),

@@ -118,6 +118,7 @@ class MachineShape:
     tpu_type: str = ""
     devices: int = 0
     disks: tuple[str, ...] = ()
+    threads_per_core: int = 0
 
 
 class Hardware:
@@ -182,6 +183,7 @@ class Hardware:
             facts["cpus_of"][str(chips)], facts["memory_gb_of"][str(chips)] * 1024, name, chips,
             tpu_type=f"{name}-{number}", devices=chips * int(chip.get("devices", 1)),
             disks=(chip.get("instance_disk", "pd-balanced"), "hyperdisk-ml"),
+            threads_per_core=facts.get("threads_per_core_of", {}).get(str(chips), 0),
         )  # fmt: skip
 
     @property

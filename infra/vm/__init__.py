@@ -1,1 +1,1 @@
-"""What runs on a VM: programs of the standard library alone, given to it as text, never imported here."""
+"""Programs that run on a VM: standard library only, sent as text, never imported here."""

@@ -36,11 +36,13 @@ TENSORFLOW, JAX = "2.20.0", "0.10.2"
 SHARED = ["pydantic>=2.7,<3", "google-crc32c>=1.5,<2", "opencv-python-headless>=4.9,<6", "simplejpeg>=1.8,<2"]
 JAX_SHARED = ["keras>=3.12,<4", "google-cloud-storage>=3.1,<4", *SHARED]
 """What the engine needs that TensorFlow brings: Keras, and what reads and writes buckets."""
+GPU_COUNTERS = "nvidia-ml-py>=13,<14"
+"""NVIDIA's bindings for the GPU's own counters (NVML): trainer/device. A TPU's come with libtpu."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine needs.
+    """Requirements of an engine.
 
     suitable: the versions that the trainer is tested with, of a distribution that has one of these `names`.
     requirements: of a TPU, of a GPU, and of a CPU alone. pythons: the first and the last for which a package index has
@@ -66,7 +68,7 @@ ENGINES = {
         modules="pydantic, google_crc32c, simplejpeg, cv2",
         requirements={
             "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21", *SHARED],
-            "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, *SHARED],
+            "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, GPU_COUNTERS, *SHARED],
             "cpu": [_ON_CPU + "==" + TENSORFLOW, *SHARED],
         },
         pythons=((3, 10), (3, 12)),
@@ -78,7 +80,7 @@ ENGINES = {
         modules="pydantic, google_crc32c, simplejpeg, cv2, google.cloud.storage",
         requirements={
             "tpu": ["jax[tpu]==" + JAX, *JAX_SHARED],
-            "gpu": ["jax[cuda12]==" + JAX, *JAX_SHARED],
+            "gpu": ["jax[cuda12]==" + JAX, GPU_COUNTERS, *JAX_SHARED],
             "cpu": ["jax==" + JAX, *JAX_SHARED],
         },
         pythons=((3, 11), (3, 13)),
@@ -105,7 +107,7 @@ raise SystemExit(not any(version(name) in {suitable!r} for name in {names!r}))
 
 
 def suits(python: str, engine: Engine, plugin: str = "") -> bool:
-    """Whether this interpreter has what the trainer imports, in a version it is tested with, and the plug-in.
+    """True if this interpreter has the trainer's packages in tested versions, and the plug-in.
 
     One that is killed, or does not answer while it reads TensorFlow from a cold disk, is asked again: to install what
     is there already takes minutes, which bill.
@@ -184,7 +186,7 @@ class Maker:
         return self._run([*command, "find", "--managed-python", OWN_PYTHON.rpartition(".")[0]], **kept).strip()
 
     def _run(self, argv: list[str], **variables: str) -> str:
-        """What it prints. Raises SystemExit when it fails. It unpacks beside what it makes: /tmp may be small."""
+        """Run a program and return its output. Raises SystemExit on failure. It unpacks where it installs."""
         env = {**os.environ, "TMPDIR": self._tmp, **variables}
         try:
             return subprocess.run(argv, check=True, stdout=subprocess.PIPE, env=env).stdout.decode()
@@ -202,7 +204,7 @@ class Maker:
 
 
 def gpus_here() -> int:
-    """How many GPUs NVIDIA's driver shows; none where there is no driver."""
+    """Count the GPUs that NVIDIA's driver shows; 0 without a driver."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

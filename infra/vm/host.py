@@ -57,7 +57,7 @@ def folder_of(name: str) -> str:
 
 
 def path_of(name: str, root: str = STORE) -> str:
-    """Where an object of the store lies. Raises SystemExit for a name that could lead out of it."""
+    """Return the path of an object of the store. Raises SystemExit for a name that could lead out of it."""
     if not OBJECT.fullmatch(name) or ".." in name:
         raise SystemExit(f"{name!r} is no object's name")
     return os.path.join(root, name)
@@ -153,7 +153,7 @@ def clock_s() -> float:
 
 
 def look(name: str) -> dict[str, Any]:
-    """How the attempt stands: absent, waiting for its turn, ready, or stopped: without a keeper, as after a reboot."""
+    """Return the attempt's state: absent, waiting for its turn, ready, or stopped (no keeper, as after a reboot)."""
     folder = folder_of(name)
     mark, running = read_json(os.path.join(folder, MARK)), processes(folder)
     if not os.path.lexists(folder) and not running:
@@ -224,7 +224,7 @@ def stored(name: str) -> dict[str, Any]:
 
 
 def received(name: str, sha256: str, crc32c: str) -> dict[str, Any]:
-    """What was sent to NAME.partial becomes NAME. Nothing that is there is ever replaced."""
+    """Rename NAME.partial, which was sent, to NAME. Nothing is ever replaced."""
     target = path_of(name)
     partial = target + ".partial"
     with open(partial, "rb") as file:

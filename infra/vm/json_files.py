@@ -49,7 +49,7 @@ def locked(path: str, patience_s: float = 0.0) -> int | None:
 
 
 def is_held(path: str) -> bool:
-    """Whether a living process has the lock. To find out, this has it itself for a moment."""
+    """True if a living process has the lock. To find out, this takes it for a moment."""
     if not os.path.exists(path):
         return False
     handle = _lock(path, fcntl.LOCK_SH)

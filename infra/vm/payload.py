@@ -1,4 +1,4 @@
-"""What is sent to a VM: one zip file with the trainer and the scripts that run there, and pip where it is needed."""
+"""The payload for a VM: a zip file with the trainer and the scripts that run there, and pip where needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
 def packed(folder: Path) -> tuple[Path, Path]:
-    """What is copied onto workers, made in `folder` once in the life of this process: `programs_zip`, and pip's."""
+    """Pack what is copied onto workers, in `folder`, once a process: `programs_zip`, and pip's."""
     with _packing:  # runs of one launch, and hosts of one slice, ask at the same time
         return _packed_once(folder)
 

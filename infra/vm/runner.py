@@ -217,7 +217,7 @@ def train(job: Job) -> None:
 
 
 def stop_is_wanted(job: Job) -> bool:
-    """Whether a stop was requested, or the VM's deadline is near."""
+    """True if a stop was requested, or the VM's deadline is near."""
     return os.path.exists(job.at("stop")) or (job.stop_at is not None and time.time() >= job.stop_at)
 
 
@@ -263,7 +263,7 @@ def results(job: Job) -> list[tuple[str, str]]:
 
 
 def upload(job: Job, bucket: Destination, found: list[tuple[str, str]], entries: dict[str, dict[str, Any]]) -> None:
-    """What is not there yet, and the manifest last: who sees it may trust that all it names is there."""
+    """Upload what is missing, the manifest last: all that it names is there once it is."""
     bucket.put_all(found, entries)
     manifest = {
         "schema_version": SCHEMA_VERSION, "run": job.run, "attempt": job.attempt,
@@ -275,7 +275,7 @@ def upload(job: Job, bucket: Destination, found: list[tuple[str, str]], entries:
 
 
 def destination(job: Job) -> Destination:
-    """Where what the job leaves is brought."""
+    """Return the destination of the job's output."""
     from uploads import Bucket, Folder  # it loads much, and `status` is asked again and again
 
     if os.path.isabs(job.bucket):

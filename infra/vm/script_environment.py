@@ -58,7 +58,7 @@ def make(python: str, requirements: str, venv: str) -> dict[str, str]:
 
 
 def read(path: str) -> str:
-    """What is in a file; nothing where there is none."""
+    """Read a file; "" where there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

@@ -103,7 +103,7 @@ class MetadataServer:
 
 
 def says_404(body: bytes) -> bool:
-    """Whether Google's API answered 404, in its JSON: a proxy may answer 404 to everything, which proves nothing."""
+    """True if Google's API answered 404 in its JSON: a proxy may answer 404 to everything, which proves nothing."""
     try:
         return int(json.loads(body.decode())["error"]["code"]) == 404
     except (ValueError, KeyError, TypeError):
@@ -116,7 +116,7 @@ def described(code: int) -> str:
 
 
 class Timer:
-    """What the loop knows: the last deadline that it read, which of them it has published, what it may delete."""
+    """State of the loop: the last deadline read, which deadline is published, whether it may delete."""
 
     def __init__(self) -> None:
         self.clock = ServerClock()
@@ -159,7 +159,7 @@ class Timer:
         self.metadata("guest-attributes/orchestrate/" + key, value.encode())
 
     def may_delete(self) -> bool:
-        """Whether the API lets this VM delete at its URL; asked until it has said so once, then no more."""
+        """True if the API lets this VM delete at its URL; asked until it has said so once."""
         if self.proven_url != self.delete_url:
             name, question_mark, parameters = self.delete_url.partition("?")
             code = self.ask_deletion(name + NOBODY + question_mark + parameters)
@@ -174,7 +174,7 @@ class Timer:
         return self.proven_url == self.delete_url
 
     def due(self) -> bool:
-        """Whether the deadline has passed, by the last that is known of it."""
+        """True if the last known deadline has passed."""
         return self.deadline is not None and self.delete_url != "" and self.clock.now() >= self.deadline
 
     def delete(self) -> None:

@@ -108,7 +108,7 @@ def chosen(
 
 
 class Destination:
-    """Where files are brought and fetched, one by one."""
+    """A destination that files are uploaded to and fetched from, one by one."""
 
     def get(self, name: str, path: str) -> None:
         """Fetch a file, replacing what is there when it has come. Raises OSError, ValueError or KeyError."""

@@ -1,4 +1,4 @@
-"""What the shell completes besides commands and options: accelerators, workloads, runs and experiments.
+"""Shell completion of accelerators, workloads, runs and experiments.
 
 Click calls these with what is typed so far (click.palletsprojects.com/en/stable/shell-completion); whatever goes wrong
 is no completion, and nothing is printed.
@@ -14,7 +14,7 @@ import click
 
 
 def accelerators(typed: str) -> list[str]:
-    """Of a list the last name: `v3-8,t` -> `v3-8,t4`."""
+    """Complete the last name of a list: `v3-8,t` -> `v3-8,t4`."""
     from orchestrator.domain.accelerators import accelerators
 
     before, comma, last = typed.rpartition(",")
@@ -32,7 +32,7 @@ def workloads(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[
 
 
 def runs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
-    """Of this folder's project, the latest first."""
+    """Complete runs of this folder's project, the latest first."""
     return [name for name, _ in _known() if name.startswith(typed)]
 
 

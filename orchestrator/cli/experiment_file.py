@@ -84,7 +84,7 @@ def take_from_file(ctx: click.Context, _param: click.Parameter, path: Path | Non
 
 
 def reductions(ctx: click.Context, file: ExperimentFile) -> list[str]:
-    """What runs otherwise on the local cloud than the file says for Google Cloud, as it is and not overridden."""
+    """Return which settings of the file the local cloud reduces, unless they are overridden."""
     said = []
     for key, value in file.local.items():
         name, written = _options(ctx)[_key(key)].name or "", file.flags.get(key)

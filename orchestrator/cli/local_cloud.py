@@ -151,7 +151,7 @@ def environment(project: Project) -> dict[str, str]:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has waited for does not."""
+    """True if the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()

@@ -63,7 +63,7 @@ class LogSource:
         return self._project.ledger.attempt(run.id, run.attempt).deleted_by
 
     def say_end(self, run: Run) -> None:
-        """Why no more comes, where the run has not ended."""
+        """Print why no more comes although the run has not ended."""
         if run.stage is not Stage.DONE:
             output.say(f"{run.id} has not ended, and no process drives it: `orchestrate recover` ends it")
 

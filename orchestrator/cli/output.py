@@ -48,7 +48,7 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def plain(text: str) -> str:
-    """What a VM wrote, without anything that moves a terminal's cursor, or hides or reorders letters.
+    """Return what a VM wrote without anything that moves a terminal's cursor, or hides or reorders letters.
 
     Tab and newline stay.
     """
@@ -95,7 +95,7 @@ def opened(*, as_json: bool, without_ledger: bool = False, read_only: bool = Fal
 
 
 def is_quiet() -> bool:
-    """Whether the user wants no progress and no word of which cloud it is: `orchestrate -q`."""
+    """True under `orchestrate -q`: no progress, and no line about which cloud it is."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get("quiet"))
 
@@ -125,7 +125,7 @@ def _between_words(text: str, stream: IO[str]) -> str:
 
 
 def width_of(stream: IO[str]) -> int | None:
-    """How many characters a line of the terminal has; None where it is no terminal."""
+    """Return the terminal's width in characters; None where it is no terminal."""
     return os.get_terminal_size(stream.fileno()).columns or 80 if stream.isatty() else None
 
 

@@ -1,4 +1,4 @@
-"""`accelerators --refresh`: fetches and stores today's prices, and lists what changed."""
+"""Today's prices: `accelerators --refresh` fetches, keeps and compares them; `launch` renews them by itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,29 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from rich.table import Table
 
     from orchestrator.bootstrap import Project
     from orchestrator.money.live_prices import PriceChange
 
 SHOWN = 40
+
+
+def renew_prices(project: Project, today: date) -> None:
+    """Fetch Google Cloud's prices before a launch if the kept ones are old, and say it when that fails.
+
+    Raises UsageError for a damaged file.
+    """
+    from orchestrator.bootstrap import price_source
+    from orchestrator.money.live_prices import renew
+
+    if not project.simulated:  # the local cloud bills by the dated list
+        with output.stderr().status("fetching today's prices"):
+            problem = renew(project.home, lambda: price_source(project), today)
+        if problem:
+            output.say(problem)
 
 
 def refresh_prices(project: Project, *, as_json: bool) -> dict[str, Any]:

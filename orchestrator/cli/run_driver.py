@@ -1,4 +1,4 @@
-"""What commands that drive runs share: Ctrl-C, the live display, the question before money is spent."""
+"""Shared by commands that drive runs: Ctrl-C, the live display, the question before money is spent."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def notifying(services: Services, runs: Sequence[Run]) -> Iterator[None]:
 
 
 def _cap_usd(services: Services, runs: Sequence[Run]) -> Decimal | None:
-    """What these runs may cost together: the cap of their launch, or else what is reserved for them; None: neither."""
+    """Return the cap of these runs: their launch's, or else what is reserved for them; None: neither."""
     ledger = services.ledger
     caps = [ledger.experiment(name).max_usd for name in dict.fromkeys(run.experiment for run in runs)]
     reserved = sum((attempt.reserved_usd for run in runs for attempt in ledger.attempts(run.id)), Decimal(0))
@@ -163,7 +163,7 @@ def _cap_usd(services: Services, runs: Sequence[Run]) -> Decimal | None:
 
 
 def confirmed(question: str, *, as_json: bool, unasked: str = YES_IS_REQUIRED) -> bool:
-    """What the user answers. Raises click.UsageError with `unasked` where nobody can be asked."""
+    """Ask the user. Raises click.UsageError with `unasked` where nobody can be asked."""
     check_can_ask(as_json=as_json, unasked=unasked)
     return click.confirm(question, err=True)
 

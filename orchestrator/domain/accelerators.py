@@ -48,6 +48,7 @@ class Accelerator:
     where it is rented as flex-start. `images`: PROJECT/FAMILY of images or TPU software versions, the preferred first.
     `hardware`: what else the catalog knows of the chip; None for your own machine and a VM without one.
     `host_memory_gib`: of the VM that the chips are in, None where not known. `boot_disk`: the type of an instance's.
+    `threads_per_core`: what its create must ask for; None: nothing.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Accelerator:
     flex_start_zones: tuple[str, ...] = ()
     hardware: Chip | None = None
     host_memory_gib: float | None = None
+    threads_per_core: int | None = None
 
     @property
     def replica_memory_bytes(self) -> int | None:
@@ -174,6 +176,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
     if found and found[0].tpu:
         facts |= {"attach": None, "flex_start_zones": [], "images": list(chip.instance_images)}
         kind, facts["boot_disk"] = "tpu_instance", chip.instance_disk
+        facts["threads_per_core"] = (found[0].threads_per_core_of or {}).get(str(found[1]))
     return replace(from_values(Accelerator, {**facts, **catalog_tables()["kinds"][kind], **row}), hardware=chip)
 
 

@@ -52,7 +52,7 @@ class Chip:
 class MachineFamily:
     """Machine types of one family: cores, MiB of memory and GiB of local SSD per unit of the size in their names.
 
-    Those with a `tpu` have that many chips, and cores and memory by size.
+    Those with a `tpu` have that many chips, and cores and memory by size. threads_per_core_of: what a create must name.
     """
 
     name: str
@@ -65,6 +65,7 @@ class MachineFamily:
     tpu: str = ""
     cpus_of: dict[str, int] | None = field(default=None, hash=False)
     memory_gb_of: dict[str, int] | None = field(default=None, hash=False)
+    threads_per_core_of: dict[str, int] | None = field(default=None, hash=False)
 
     def gpus_of(self, size: int) -> int:
         """How many GPUs are built into the machine type of this size; 0 when it does not exist."""

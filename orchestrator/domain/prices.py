@@ -1,4 +1,4 @@
-"""Prices by place, dated and live; one that is unknown, stale or of a wrong kind is refused, never $0."""
+"""Prices by place, dated and live; one that is unknown, too old or of a wrong kind is refused, never $0."""
 
 from __future__ import annotations
 
@@ -86,12 +86,23 @@ class PriceAge:
     spot_days: int
     tariff_days: int = 730
 
-    def check(self, kind: str, what: str, where: str, price: Price, terms: Provisioning) -> None:
-        """Raises StalePrice when the price is older than its kind may be."""
-        moving = terms is Provisioning.SPOT
-        days = self.tariff_days if kind in TARIFFS else self.spot_days if moving else self.list_days
-        if price.as_of < self.today - timedelta(days=days):
-            raise StalePrice(what, where, price.as_of, days)
+    def days(self, kind: str, terms: Provisioning) -> int:
+        """The maximum age of prices of this kind."""
+        if kind in TARIFFS:
+            return self.tariff_days
+        return self.spot_days if terms is Provisioning.SPOT else self.list_days
+
+    def is_over(self, kind: str, price: Price, terms: Provisioning) -> bool:
+        """True when the price is older than its kind may be."""
+        return price.as_of < self.today - timedelta(days=self.days(kind, terms))
+
+
+def upper_bound_note(terms: Provisioning) -> str:
+    """Say that a price on these terms is not known, or too old, and what is used instead."""
+    return (
+        f"no current {terms} price is known: the on-demand price is used, which is an upper bound "
+        "(`orchestrate accelerators --refresh` may find one)"
+    )
 
 
 @dataclass(frozen=True)
@@ -236,22 +247,30 @@ class PriceBook:
         return self.price(kind, name, zone, terms)
 
     def price(self, kind: str, name: str, zone: str, terms: Provisioning = Provisioning.ON_DEMAND) -> Price:
-        """The price of one unit where `zone` is; of flex-start, where none is known, that on demand as an upper bound.
+        """The price of one unit where `zone` is; the one on demand as an upper bound for a spot price that is too old
+        and for a flex-start price that is not known.
 
         Raises UnknownPrice, StalePrice or WrongPrice.
         """
         what, where = _priced(kind, name, terms), region_of(zone)
+        found = self._found(kind, name, where, terms)
+        is_over = found is not None and self._age is not None and self._age.is_over(kind, found, terms)
+        if found is not None and not is_over:
+            return found
+        if (found is None and terms is Provisioning.FLEX_START) or (is_over and terms is Provisioning.SPOT):
+            return replace(self.price(kind, name, zone), kind=PriceKind.UPPER_BOUND)
+        if found is not None and self._age is not None:
+            raise StalePrice(what, where, found.as_of, self._age.days(kind, terms))
+        raise UnknownPrice(what, where)
+
+    def _found(self, kind: str, name: str, where: str, terms: Provisioning) -> Price | None:
         for rows in (self._live, self._rows):
             for region in (where, GLOBAL):
                 row = rows.get((kind, name, region))
                 found = row.price(terms) if row else None
                 if found is not None:
-                    if self._age:
-                        self._age.check(kind, what, where, found, terms)
                     return found
-        if terms is Provisioning.FLEX_START:
-            return replace(self.price(kind, name, zone), kind=PriceKind.UPPER_BOUND)
-        raise UnknownPrice(what, where)
+        return None
 
 
 def _priced(kind: str, name: str, terms: Provisioning) -> str:

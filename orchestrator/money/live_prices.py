@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.cost import PriceKind
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceRow, catalog_rows, read_rows
-from orchestrator.errors import UsageError
+from orchestrator.errors import OrchestratorError, UsageError
+from orchestrator.ports import PriceSource
 from orchestrator.private_file import write_private
 
 FILE_NAME = "live_prices.csv"
+RENEWED_AFTER = timedelta(days=7)
 _COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_usd", "flex_usd", "source", "as_of")
 
 
@@ -66,6 +69,22 @@ def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
     except OSError as cause:
         raise UsageError(f"{path} cannot be written: {cause.strerror}", "free some disk space") from cause
     return path
+
+
+def renew(home: Path, source: Callable[[], PriceSource], today: date) -> str:
+    """Fetch and keep today's prices if those kept are over a week old; return why it failed, else "".
+
+    What was kept before stays when it fails. Raises UsageError for a damaged or unwritable file.
+    """
+    newest = max((row.as_of for row in read_live(home)), default=None)
+    if newest and today - newest <= RENEWED_AFTER:
+        return ""
+    try:
+        rows = source().fetch(catalog_rows(), today).rows
+    except OrchestratorError as cause:
+        return f"today's prices could not be fetched, those of {newest or 'the dated list'} are used: {cause.sentence}"
+    write_live(home, rows)
+    return ""
 
 
 def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceChange]:

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from trainer.data.manifest import DatasetManifest
 
 NO_RUN = "unknown: not measured yet"
-NO_FLEX_START_PRICE = (
-    "no flex-start price is known: the on-demand price is used, which is an upper bound "
-    "(`orchestrate accelerators --refresh` may find one)"
-)
 _RECORDS_READ = 5
 
 

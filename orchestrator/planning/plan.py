@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
-from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.prices import PriceBook, upper_bound_note
 from orchestrator.domain.quote import Quote, make_attempt, quote_for
 from orchestrator.domain.runs import FIRST_LOOK, Attempt, Run, RunSpec
 from orchestrator.errors import UsageError
@@ -18,7 +18,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
 from orchestrator.planning.compiled_before import compiled_notes
-from orchestrator.planning.estimate import NO_FLEX_START_PRICE, Expected, expected_of
+from orchestrator.planning.estimate import Expected, expected_of
 from orchestrator.planning.guess import Flops, Guess, Work, guess_of
 from orchestrator.planning.known_flops import KnownFlops
 from orchestrator.planning.model_bounds import bound_notes
@@ -110,7 +110,7 @@ def price_runs(zoned: Zoned, experiment: Experiment, prices: PriceBook, ledger: 
     if not isinstance(data, FilesManifest):
         notes += refused_by_xla([one.run.spec for one in planned], data, known)
     if any(one.attempt.rate.is_upper_bound for one in planned):
-        notes.append(NO_FLEX_START_PRICE)
+        notes.append(upper_bound_note(request.provisioning))
     return Priced(planned, notes)
 
 

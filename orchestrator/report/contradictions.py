@@ -160,7 +160,7 @@ def _of_epochs(record: Record) -> Iterator[_Rule]:
         yield _Rule(f"{name}.steady", "true", reason, "no such epoch is steady", epoch.steady and bool(reason))
         yield _Rule(
             f"{name}.steady", "false", "with no reason in the record", _NO_REASON,
-            not (epoch.steady or reason or epoch.checkpoint_s) and record.software.engine != "script",
+            not (epoch.steady or reason or epoch.unsteady or epoch.checkpoint_s) and record.software.engine != "script",
         )  # fmt: skip
         before = epoch
     slack_s = _READING_S + _CLOCKS * max(stamped_s, timed_s)

@@ -127,6 +127,9 @@ def why_not_compared(run: RunMetrics) -> str:
         "did not wait for the device at the end of its epochs, so their times are observed, not compared": bool(
             run.compared_epoch_s is None and run.settings.unsynchronised_epochs
         ),
+        f"has no steady epoch; of the last one: {run.settings.unsteady}. Not compared": bool(
+            run.compared_epoch_s is None and run.settings.unsteady
+        ),
         "has one epoch, so no steady one: not compared": run.compared_epoch_s is None and run.epochs == 1,
         "has no steady epoch: not compared": run.compared_epoch_s is None,
         "took 0 s for its steady epochs, so they were not measured: not compared": run.compared_epoch_s == 0,

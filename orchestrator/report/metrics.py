@@ -205,6 +205,8 @@ def _settings(record: Record) -> Settings:
         checkpointed_epochs=sum(epoch.checkpoint_s > 0 for epoch in record.epochs),
         location=record.data.location if record.data else None,
         unsynchronised_epochs=sum(not epoch.synchronised for epoch in record.epochs),
+        unsteady=record.epochs[-1].unsteady if record.epochs else "",
+        unproven=record.unproven,
     )
 
 
@@ -335,7 +337,16 @@ def _usage(source: Source, steady: SteadyPart) -> Usage:
         impossible_step_s=compiled.surely_s if compiled else None,
         host_peak_bytes=record.memory.host_peak_bytes,
         device_peak_bytes=record.memory.device_peak_bytes,
+        device_use=record.device_use,
+        epoch_joules_per_million_samples=_joules_per_million_samples(record),
     )
+
+
+def _joules_per_million_samples(record: Record) -> float | None:
+    """In the epochs of the last part, which its counters were read in."""
+    energy_j = record.device_use.epochs_energy_j if record.device_use else None
+    samples = sum(epoch.samples for epoch in record.epochs if epoch.part == len(record.parts))
+    return energy_j / samples * 1e6 if energy_j is not None and samples else None
 
 
 def _learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:

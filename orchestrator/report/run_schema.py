@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 
 from orchestrator.domain.runs import Stage
 from orchestrator.domain.statistics import Interval
+from trainer.record.device_use import DeviceUse
 
 
 class Section(BaseModel):
@@ -103,7 +104,8 @@ class Settings(Section):
     mantissa_bits: that a matrix product on the devices keeps (docs/measuring.md). xla_measured: whether XLA was chosen
     by trying both. batch_searched: whether the batch is what the trainer found best. checkpointed_epochs: in or after
     how many of its epochs it wrote a checkpoint. location: where its samples were read from. unsynchronised_epochs: of
-    a script, which did not wait for the device in them.
+    a script, which did not wait for the device in them. unsteady: why its last epoch is not steady. unproven: what
+    rests on somebody's word, or on weaker evidence than the device's counters (docs/record.md).
     """
 
     code: str
@@ -122,6 +124,8 @@ class Settings(Section):
     checkpointed_epochs: int
     location: str | None
     unsynchronised_epochs: int
+    unsteady: str = ""
+    unproven: tuple[str, ...] = ()
 
 
 class Versions(Section):
@@ -247,7 +251,7 @@ class Usage(Section):
 
     mean_step_s: of a steady epoch, all in it included; compiled_step_s: what the TPU compiler's program takes at least
     (docs/compiling.md), where it was asked; compiled_share: the latter over the former; impossible_step_s: what is
-    faster than this was measured wrongly.
+    faster than this was measured wrongly. device_use: what the devices' own counters say (`trainer.record.device_use`).
     """
 
     flops_per_s: float | None
@@ -258,6 +262,8 @@ class Usage(Section):
     impossible_step_s: float | None
     host_peak_bytes: int
     device_peak_bytes: int | None
+    device_use: DeviceUse | None = None
+    epoch_joules_per_million_samples: float | None = None
 
 
 class Money(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -187,6 +188,19 @@ def test_an_instance_with_tpus_is_one_of_gpus_with_another_machine_image_and_dis
     disk = local_cloud.clients().disks.get(project=local_cloud.project, zone=spec.ref.zone, disk=spec.ref.name)
     assert disk.type_.endswith("/hyperdisk-balanced")
     assert (disk.size_gb, disk.provisioned_iops, disk.provisioned_throughput) == (100, 3000, 140)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+def test_eight_v6e_chips_in_an_instance_ask_for_one_thread_a_core(local_cloud: LocalCloud) -> None:
+    """As GKE's autoscaler does; without it the create is refused, as a public guide says of Google."""
+    rig = CloudRig("ct6e", local_cloud, retry_s=5)
+    spec = replace(rig.spec(), accelerator=accelerator("ct6e-standard-8t"))
+    with pytest.raises(UsageError, match="threadsPerCore"):
+        rig.provider.create(replace(spec, accelerator=replace(spec.accelerator, threads_per_core=None)))
+    rig.ready(spec)
+    made = local_cloud.clients().instances.get(project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name)
+    assert made.advanced_machine_features.threads_per_core == 1
     rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
 

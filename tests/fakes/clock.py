@@ -12,7 +12,7 @@ BYSTANDER = "list"
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 20.0
 """So long a thread that waits for something else than the others is taken for one that works."""
 _WAITING = ("threading.py", "concurrent/futures/thread.py")
 """Where a thread is that waits for another one, or for something to do."""
@@ -21,7 +21,7 @@ _WAITING = ("threading.py", "concurrent/futures/thread.py")
 class FakeClock:
     """A `Clock` whose sleeps return at once; `slept` holds their lengths.
 
-    Where several threads sleep, each sleep first waits until the others sleep, or wait for one another: one that waits
+    Where several threads use it, each sleep first waits until the others sleep, or wait for one another: one that waits
     would else pass the deadline of one that works on a busy machine.
     """
 
@@ -29,21 +29,27 @@ class FakeClock:
         self._start = start
         self._elapsed_s = 0.0
         self.slept: list[float] = []
-        self._sleepers: set[int] = set()
+        self._users: set[int] = set()
         self._asleep: set[int] = set()
 
     def now(self) -> datetime:
+        self._note_user()
         return self._start + timedelta(seconds=self._elapsed_s)
 
     def monotonic(self) -> float:
+        self._note_user()
         return self._elapsed_s
+
+    def _note_user(self) -> None:
+        if threading.current_thread().name != BYSTANDER:
+            self._users.add(threading.get_ident())
 
     def sleep(self, seconds: float) -> None:
         if threading.current_thread().name == BYSTANDER:
             time.sleep(0.001)
             return
         own = threading.get_ident()
-        self._sleepers.add(own)
+        self._note_user()
         self._asleep.add(own)
         until = time.monotonic() + _PATIENCE_S
         while self._somebody_works() and time.monotonic() < until:
@@ -53,11 +59,11 @@ class FakeClock:
         self._asleep.discard(own)
 
     def _somebody_works(self) -> bool:
-        """Whether a thread that has slept before does something now, and is not idle in its pool or at a join."""
-        if len(self._sleepers) < 2:
+        """True if another thread that has asked for the time works, and is not idle in its pool or at a join."""
+        if len(self._users) < 2:
             return False
         frames = sys._current_frames()
-        working = (frames[each] for each in self._sleepers - self._asleep if each in frames)
+        working = (frames[each] for each in self._users.copy() - self._asleep if each in frames)
         return any(not frame.f_code.co_filename.endswith(_WAITING) for frame in working)
 
     def advance(self, seconds: float) -> None:

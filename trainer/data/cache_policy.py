@@ -1,4 +1,4 @@
-"""Where samples are kept while a run trains on them: a rule of sizes, which planners use too."""
+"""Cache policy: where samples are kept during training, by their size; planners use it too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class SampleBytes:
-    """Of all samples of a run, training and test: decoded in host memory, and on each replica's device."""
+    """Bytes of all samples of a run, training and test: decoded in host memory, and on each replica's device."""
 
     decoded: float
     on_device: float

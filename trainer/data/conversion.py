@@ -67,7 +67,7 @@ Encoder: TypeAlias = Callable[[PlannedShard], Iterator[Attempt]]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be written. `describe` makes the manifest but for its fingerprint, splits and files left out.
+    """A data set to write. `describe` makes the manifest but for its fingerprint, splits and files left out.
 
     It can be pickled, so that workers elsewhere have it. `counts`: samples of each class, () where there are none.
     """
@@ -82,7 +82,7 @@ class Conversion:
 
     @property
     def samples(self) -> int:
-        """How many there are if every file can be used."""
+        """The number of samples if every file can be used."""
         return sum(len(shard.items) for shard in self.shards)
 
     def without_shards(self) -> Conversion:

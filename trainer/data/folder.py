@@ -38,7 +38,7 @@ Encode = Callable[[Item], "bytes | Sequence[bytes]"]
 
 @dataclass(frozen=True)
 class FolderKind:
-    """What the files of a class folder are, and what becomes of one: an image, the frames of a clip, tokens.
+    """A kind of class folder: which files it holds and what becomes of one: an image, frames of a clip, tokens.
 
     `encoder` returns what turns a file into the bytes of its record, and raises BadFile for one that cannot be used;
     it imports what decodes. `expected_bytes` estimates the size of a record.
@@ -74,7 +74,7 @@ class _Found:
 
     @property
     def count(self) -> int:
-        """Of all files."""
+        """The number of all files."""
         return sum(map(len, self.files.values()))
 
 
@@ -168,7 +168,7 @@ def _must_be_classes(source: Tree, folder: str, names: Sequence[str], layout: st
 
 
 def _sorted_by_class(source: Tree, folder: str) -> str:
-    """How to sort files whose names begin with their class, as `cat.0.jpg`; "" where they do not."""
+    """Advice to sort files whose names begin with their class, as `cat.0.jpg`; "" where they do not."""
     matches = [match for file in source.files(folder) if (match := _OF_A_CLASS.match(file.name))]
     names = sorted({match["name"] for match in matches})
     if len(names) < 2 or len(names) * _FEW > max(len(matches), 2 * _FEW):

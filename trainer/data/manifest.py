@@ -103,13 +103,13 @@ class DatasetManifest(_Frozen):
 
     @property
     def signature(self) -> Signature:
-        """What a sample and its target are."""
+        """The signature of a sample and its target."""
         target = Tensor(self.target_shape, "float32" if self.task == "regression" else "int32")
         return Signature(Tensor(self.input_shape, self.input_dtype), target, self.task, self.classes)
 
     @property
     def frames(self) -> int | None:
-        """How many frames a clip has; None for what is no clip."""
+        """The frames of a clip; None for other data."""
         is_clip = self.encoding in ("jpeg", "original") and len(self.input_shape) == 4
         return self.input_shape[0] if is_clip else None
 
@@ -125,7 +125,7 @@ class DatasetManifest(_Frozen):
 
     @property
     def in_words(self) -> str:
-        """What was understood: task, classes with the samples of each, and what tests."""
+        """A sentence of the task, the classes with their counts, and the test split."""
         if self.classes is None:
             return f"{self.task} of {math.prod(self.target_shape)} number(s) a sample; {self.split_rule}"
         counts = self.splits.train.class_counts

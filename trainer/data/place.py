@@ -1,4 +1,4 @@
-"""Where a data set is written: a folder, or a gs:// prefix. Either remembers which shards are finished.
+"""Places to write a data set: a folder or a gs:// prefix. Either remembers which shards are finished.
 
 The manifest is written last: a place without one has no data set, whatever shards lie there.
 """

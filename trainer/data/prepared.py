@@ -1,4 +1,4 @@
-"""Whether a prepared data set in a folder is whole."""
+"""Check that a prepared data set in a folder is complete."""
 
 from __future__ import annotations
 

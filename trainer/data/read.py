@@ -34,7 +34,7 @@ class Samples:
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.targets)
 
     def first(self, count: int) -> Samples:

@@ -1,4 +1,4 @@
-"""What the loop needs of its input: samples in memory, or a stream of batches, and the order of an epoch."""
+"""Input of the training loop: samples in memory or a stream of batches, and the order of an epoch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BatchLike(Protocol):
 
     @property
     def inputs(self) -> NDArray[Any]:
-        """What the model takes: [batch, *input.shape]."""
+        """The model's inputs: [batch, *input.shape]."""
 
     @property
     def targets(self) -> NDArray[Any]:
-        """What it should give: [batch, *target.shape]."""
+        """Its targets: [batch, *target.shape]."""
 
 
 class SamplesLike(BatchLike, Protocol):
@@ -74,7 +74,7 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a run trains and tests on. Each of `train` and `test` is a SamplesLike or a BatchSource."""
+    """The data of a run. Each of `train` and `test` is a SamplesLike or a BatchSource."""
 
     train: Any
     test: Any

@@ -31,7 +31,7 @@ class _Malformed(Exception):
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where in a shard's bytes its records begin; the same for as long as the shard has the same sha256.
+    """Byte offsets of a shard's records; valid as long as the shard has the same sha256.
 
     A record's fields are found when it is decoded, by many threads: the first batch waits for the index alone.
     """

@@ -1,4 +1,4 @@
-"""What an engine, a framework that trains, gives the run and its loop. Nothing here imports a framework."""
+"""The interface of an engine (a framework that trains). Nothing here imports a framework."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EVAL_BATCH_AT_LEAST = 512  # global; a bigger batch than training's costs nothi
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What is trained, and how. `global_batch`: samples per step of all replicas together."""
+    """A model and its training settings. `global_batch`: samples per step of all replicas together."""
 
     workload: Workload
     signature: Signature
@@ -144,7 +144,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class Compilation:
-    """What the first call of a function did besides running it.
+    """The compilation in the first call of a function.
 
     lower_s: tracing it, and lowering what was traced to what the compiler takes; compile_s: compiling that.
     """
@@ -171,7 +171,7 @@ class Engine(Protocol):
 
     @property
     def device(self) -> Device:
-        """What trains."""
+        """The device that trains."""
 
     def compute_capability(self) -> tuple[int, int] | None:
         """Return the version of the first GPU's architecture, None when there is none or it is not known."""

@@ -1,4 +1,4 @@
-"""What a network of either engine is trained for: its optimizer, precision, loss and what counts as correct.
+"""The training objective in either engine: optimizer, precision, loss and accuracy.
 
 Written with keras.ops, so that every engine computes the same.
 """

@@ -1,4 +1,4 @@
-"""What any engine asks of a model besides training: replicas against one device, precision, a trace.
+"""Probes that engines share: replicas against one device, precision, a trace.
 
 Replicas and one device train a few steps on the same random batches, from the same weights, with dropout and
 normalisation as in inference: otherwise replicas rightly differ from one device. So what is compared is the sum of

@@ -74,7 +74,7 @@ def _pairs(workload: str, text: str) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How files are converted; MNIST's have nothing to choose."""
+    """Settings of a conversion; MNIST has none."""
 
     image_size: int = 224  # pixels, of both sides: images are stretched to a square, as Keras does unasked
     keep_bytes: bool = False  # photos only: True packs the files as they are, and they are resized on every reading
@@ -109,7 +109,7 @@ class PrepareOptions:
 
 @dataclass(frozen=True)
 class ModelFigures:
-    """What a formula says of a model, before anything is built: exact for `parameters`, those of batch normalisation's
+    """A model's figures by formula, before anything is built: exact for `parameters`, batch normalisation's
     statistics included. flops_per_sample: of training, as trainer/engines/tensorflow/flops.py counts.
     """
 

@@ -1,4 +1,4 @@
-"""What one sample and its target are: shapes, types, and the task that follows from them."""
+"""Shapes and types of a sample and its target, and the task that follows from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and what it is trained to give.
+    """The inputs and targets of a model.
 
     `input`: uint8 are pixels, which reach the model as float32 in 0..1; int32 (tokens, counts) and float32 reach it as
     they are. `target`: classification: int32 [], a class; next-token: int32 [length], a token for each position;
@@ -45,7 +45,7 @@ class Signature:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """What the model gives for one sample; a regression may give [units] as well."""
+        """The model's output shape for one sample; a regression may give [units] as well."""
         if self.task == "regression":
             return self.target.shape
         return (*self.target.shape, self.units)

@@ -1,4 +1,4 @@
-"""What the transformer workloads share: their sizes, the blocks, and the formulas for parameters and FLOPs."""
+"""Shared parts of the transformer workloads: sizes, blocks, and formulas for parameters and FLOPs."""
 
 from __future__ import annotations
 

@@ -72,6 +72,11 @@ class InstanceRequests:
         shape = self._cloud.prices.hardware.machine(name)
         if part_after(url, "zones") != zone or shape is None or name not in self._cloud.offered("machine", zone):
             raise no_such_value("resource.machineType", url)
+        if shape.threads_per_core not in (0, int(body.get("advancedMachineFeatures", {}).get("threadsPerCore", 0))):
+            raise invalid(
+                f"Invalid value for field 'resource.advancedMachineFeatures.threadsPerCore': {name} needs "
+                f"{shape.threads_per_core}."
+            )
         return name, shape
 
     def _gpus(self, body: Document, zone: str, machine_type: str, shape: MachineShape) -> tuple[str, int]:

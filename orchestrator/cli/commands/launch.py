@@ -229,6 +229,7 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import CloudAvailability, SystemClock, connect_account, vm_packages
+    from orchestrator.cli.price_refresh import renew_prices
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.doctor.preflight import learn_billing_account
     from orchestrator.domain.runs import Engine
@@ -237,9 +238,10 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
     from orchestrator.planning.model_check import check_own
 
     share_heap()  # before the first thread
+    now = SystemClock().now()
     if any(item.is_rented for item in request.chosen):
         learn_billing_account(project.ledger, partial(connect_account, project))
-    now = SystemClock().now()
+        renew_prices(project, now.date())
     ledger, prices = project.ledger, project.prices(now)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
 

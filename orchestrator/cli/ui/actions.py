@@ -1,4 +1,4 @@
-"""What is asked for in the browser: the commands of the same names, as processes that outlive the view."""
+"""Actions of the browser: the commands of the same names, as processes that outlive the view."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class FewConnections(H11Protocol):
 
     @property
     def awaits_head(self) -> bool:
-        """Whether no request of it is being answered."""
+        """True while no request of it is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def end(self) -> None:

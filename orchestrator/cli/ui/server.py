@@ -62,7 +62,7 @@ def listen(port: int) -> socket.socket:
 
 
 def link(listener: socket.socket, token: str) -> str:
-    """What to open. A browser sends no server what follows the `#`, so the token is in no log and no referrer."""
+    """The URL to open. A browser sends no server what follows the `#`, so the token is in no log and no referrer."""
     return f"http://{LOOPBACK}:{listener.getsockname()[1]}/#token={token}"
 
 

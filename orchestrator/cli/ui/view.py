@@ -1,4 +1,4 @@
-"""What the live view shows at a moment, as HTML: the credit, then experiments with their runs, the unfinished first."""
+"""The live view at a moment, as HTML: the credit, then experiments with their runs, unfinished ones first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SILENT = timedelta(seconds=10)
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the browser asks for: the runs whose details are open, and whether old experiments are shown, too."""
+    """A browser's choices: the runs whose details are open, and whether old experiments are shown."""
 
     opened: frozenset[str]
     everything: bool = False
@@ -65,7 +65,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """What stands in the fold of a run; `events` from the latest to the first."""
+    """The details of a run; `events` from the latest to the first."""
 
     curves: tuple[Curve, ...]
     events: tuple[Event, ...]
@@ -177,7 +177,7 @@ def _row(project: Project, status: RunStatus, differ: frozenset[str], chosen: Ch
 
 
 def _is_undriven(project: Project, status: RunStatus, now: datetime) -> bool:
-    """Whether a run is active and no process drives it: it was killed, or its machine was."""
+    """True if a run is active and no process drives it: it was killed, or its machine was."""
     run = status.run
     if run.state is not RunState.ACTIVE:
         return False

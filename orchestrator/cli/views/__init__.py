@@ -1,1 +1,1 @@
-"""How results look on a terminal, as plain lines, and as JSON."""
+"""Views of results: for a terminal, as plain lines, and as JSON."""

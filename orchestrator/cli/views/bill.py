@@ -78,7 +78,7 @@ def _cells(name: str, item: Drift) -> tuple[str, ...]:
 
 
 def warnings(found: Comparison, credit: Credit | None) -> Iterator[str]:
-    """What a user should know about these figures."""
+    """Warnings about the figures shown."""
     if any(item.coverage is Coverage.PARTIAL for item in found.runs):
         hours = int(LAG.total_seconds() // 3600)
         yield f"note: rows of the last {hours} h may still come; import again then"

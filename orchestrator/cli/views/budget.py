@@ -107,13 +107,13 @@ def _days_line(view: MoneyView, now: datetime) -> str:
 
 
 def frozen_lines(frozen: Freeze) -> Iterator[str]:
-    """Why nothing can be launched, and how that ends."""
+    """Lines that say why the budget is frozen and how to unfreeze it."""
     yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
     yield "  next: `orchestrate budget import FILE` shows it by run; `orchestrate budget acknowledge` ends the freeze"
 
 
 def other_project_lines(project: str, account: str, others: Sequence[OtherProject]) -> Iterator[str]:
-    """Which projects draw on the same credit, or may, and how to say that one does not."""
+    """Lines about projects that share the credit, or may, and how to exclude one."""
     how = "another account is stated with `orchestrate budget set .. --billing-account ID --project"
     for one in others:
         if one.problem:

@@ -1,4 +1,4 @@
-"""How runs ended: failures, what is proven deleted, cost, records. As text or JSON, and the exit code."""
+"""The end of runs: failures, proof of deletion, cost, records; as text or JSON, with the exit code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def conclude(
 
 
 def _outlived(services: Services, runs: Sequence[Run], cleaned: TeardownReport | None) -> list[str]:
-    """What VMs of these runs, and of what was cleaned up, cost that their kill switches did not delete in time."""
+    """Lines about VMs that their kill switches deleted late, and what that cost."""
     found, of_these = list(cleaned.outlived if cleaned else ()), {run.id for run in runs}
     with suppress(OrchestratorError):
         found += [one for one in services.ledger.outlived() if one.run in of_these]
@@ -104,7 +104,7 @@ def say_unfinished(services: Services, but: Sequence[Run]) -> None:
 
 
 def say_cleaned(services: Services, cleaned: TeardownReport, *, is_done: bool) -> None:
-    """What a recovery has deleted besides, what it left to others, and what costs money although nothing runs."""
+    """Print what a recovery deleted besides, what it left to others, and what costs money while idle."""
     for sentence in idle_costs(services):
         output.say(f"idle cost: {sentence}")
     for name in cleaned.ended:
@@ -176,7 +176,7 @@ def _errors(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator[str]:
-    """What is proven deleted, or that it is not."""
+    """Lines about what is proven deleted and what is not."""
     if left.names:
         yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names)}"
         return
@@ -196,7 +196,7 @@ def _begun(attempts: Sequence[Attempt], *, is_rented: bool) -> list[bool]:
 
 
 def _not_needed(services: Services, runs: Sequence[Run]) -> Iterator[str]:
-    """How many runs the verdict has made unnecessary, and what that has saved."""
+    """Lines about runs that the verdict made unnecessary, and what that saved."""
     left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
     if not left_out:
         return
@@ -218,7 +218,7 @@ def _cost(services: Services, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _profiles(runs: Sequence[Run]) -> Iterator[str]:
-    """Where the traces lie, of the runs that were asked for one and brought it back."""
+    """Paths of the traces that runs brought back."""
     for run in runs:
         folder = Path(run.record or "").parent / PROFILE_FOLDER
         if run.record and run.spec.profile:
@@ -231,7 +231,7 @@ def _profiles(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _records(services: Services, runs: Sequence[Run]) -> Iterator[str]:
-    """Where the records lie, and what shows all that is in them; one line for each experiment."""
+    """Paths of the records and the command that shows them, a line for each experiment."""
     for experiment in dict.fromkeys(run.experiment for run in runs if run.record):
         count = sum(run.experiment == experiment and run.record is not None for run in runs)
         folder = next(services.run_folder(run).parent for run in runs if run.experiment == experiment)

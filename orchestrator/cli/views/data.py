@@ -1,4 +1,4 @@
-"""What `orchestrate data prepare` has prepared or planned."""
+"""Views of `orchestrate data prepare`: its plan and its result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show_prepared(prepared: PreparedDataset, *, as_json: bool) -> None:
 
 
 def show_job(asked: Preparation, job: PlannedJob, *, as_json: bool) -> None:
-    """What the job costs at worst, part by part."""
+    """Print the worst-case cost of the job, part by part."""
     worst = total_usd(job.parts)
     if as_json:
         parts = [{"what": part.what, "amount": part.amount, "usd": part.usd, "source": part.price.source,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table, span
 from orchestrator.domain.money import usd
+from orchestrator.domain.prices import upper_bound_note
 from orchestrator.domain.runs import Engine
-from orchestrator.planning.estimate import NO_FLEX_START_PRICE, NO_RUN, EstimateRequest, find_data, make_estimates
+from orchestrator.planning.estimate import NO_RUN, EstimateRequest, find_data, make_estimates
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,7 +170,7 @@ def show_estimates(request: EstimateRequest, data: EstimatedData, found: Sequenc
         if one.bounds:
             output.print_sentence(_bounds_sentence(one.item, one.bounds, one.quote.rate))
     if any(one.quote.rate.is_upper_bound for one in found):
-        output.print_sentence(NO_FLEX_START_PRICE)
+        output.print_sentence(upper_bound_note(request.provisioning))
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.quote.lines})
     output.say(
         f"worst case: {_vms(found)} at the on-demand price for {request.max_hours} h and ten minutes, "

@@ -69,7 +69,7 @@ def _by_cause(found: Sequence[Finding]) -> list[Finding]:
 
 
 def notifications(project: Project) -> Notifications:
-    """How people who are away are told of the project's runs, or why they are not."""
+    """Return how messages about runs are sent, or why they are not."""
     try:
         found = messenger(project)
     except UsageError as cause:
@@ -78,7 +78,7 @@ def notifications(project: Project) -> Notifications:
 
 
 def say_checks(preflight: Preflight) -> None:
-    """What passed in one line; then what did not, save the FAIL that the launch ends with, as an error of its own."""
+    """Print passed checks in one line, then the others, except the FAIL that the launch reports as its error."""
     if not preflight.findings:
         return
     passed = preflight.passed

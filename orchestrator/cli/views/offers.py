@@ -72,7 +72,7 @@ def _within(offers: Iterable[ZoneOffer], region: str | None, zone: str | None) -
 
 
 def notes(found: Sequence[Offer]) -> Iterator[str]:
-    """What the columns of the table mean, and what is not in it."""
+    """Notes: what the columns mean, and what is not in the table."""
     yield "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
     flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
     if flex_start:

@@ -219,7 +219,7 @@ def _order(plan: Plan) -> Iterator[str]:
 
 
 def _expectation(plan: Plan) -> Iterator[str]:
-    """What earlier runs lead to expect, and where the deadline is expected to end a training too early."""
+    """Lines of expected cost and time, and of trainings that the deadline is expected to cut short."""
     whole = plan.all_expected
     if whole is not None:
         yield f"expected: {usd(whole.usd)} in about {span(float(whole.hours) * 3600)}, from earlier {whole.basis}"
@@ -233,7 +233,7 @@ def _expectation(plan: Plan) -> Iterator[str]:
 
 
 def _reservation(plan: Plan) -> Iterator[str]:
-    """How much is reserved when."""
+    """Lines of what is reserved when."""
     if plan.run_by_run:
         yield (
             f"reserved run by run: at most {usd(plan.reserved_at_once_usd)} at once; a run that does not fit "
@@ -244,7 +244,7 @@ def _reservation(plan: Plan) -> Iterator[str]:
 
 
 def _cost(plan: Plan) -> Iterator[str]:
-    """What it costs at most, and how long the VMs may live."""
+    """Lines of the maximum cost and of the VMs' maximum lifetime."""
     rented = {run.spec.accelerator.is_rented for run in plan.runs}
     hours = plan.runs[0].spec.max_hours
     if True in rented:
@@ -262,7 +262,7 @@ def _cost(plan: Plan) -> Iterator[str]:
 
 
 def _preemptions(plan: Plan) -> Iterator[str]:
-    """What it costs if VMs are preempted, and whether there is budget for those that follow.
+    """Lines of the cost of preemptions, and whether the budget allows replacements.
 
     On demand nobody preempts a VM, but one that is stopped before its run is done is replaced just so.
     """
@@ -291,7 +291,7 @@ def _share(amount: Decimal, plan: Plan) -> str:
 
 
 def _show_items(plan: Plan) -> None:
-    """What the worst case is made of, once for each accelerator and zone: the other runs there differ by cents."""
+    """Print the parts of the worst case once for each accelerator and zone; other runs there differ by cents."""
     from orchestrator.cli.views.estimate import ITEMS_GIVE_WAY, lines_table
 
     kinds: dict[str, Sequence[CostLine]] = {}

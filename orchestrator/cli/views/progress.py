@@ -1,4 +1,4 @@
-"""What is shown while runs last: one live display for all of them; plain lines without a terminal."""
+"""The progress of runs: one live display for all of them; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LiveDisplay:
         yield self._total()
 
     def _groups(self, latest: Sequence[tuple[str, Progress | None]]) -> Table:
-        """How many runs of each accelerator are in each stage, and what they have cost so far."""
+        """A table of runs by accelerator and stage, with their cost so far."""
         counts: dict[str, Counter[str]] = {}
         costs: dict[str, Decimal] = {}
         for run, progress in latest:
@@ -106,7 +106,7 @@ class LiveDisplay:
         return table
 
     def _total(self) -> str:
-        """What all runs have cost so far, and what they may cost."""
+        """The cost of all runs so far, and their maximum."""
         known = [progress for progress in self._latest.values() if progress is not None]
         cost = at_most(sum((each.usd for each in known), ZERO), is_bound=any(each.is_bound for each in known))
         return f"cost so far: {cost}" + (f" of at most {usd(self._cap_usd)}" if self._cap_usd else "")
@@ -119,7 +119,7 @@ class LiveDisplay:
             seen[1:] = [(progress.epoch, self._monotonic())]
 
     def _left(self, progress: Progress) -> str:
-        """How long the epochs to come take, by those that were watched from their first moment; "": that is not known
+        """The remaining time, estimated from epochs that were watched from their first moment; "": not known
         yet, or they are over.
         """
         seen = self._epochs.get(progress.run, [])
@@ -156,7 +156,7 @@ def _table(columns: Mapping[str, Sequence[str]]) -> Table:
 
 
 def varied(specs: Sequence[RunSpec]) -> frozenset[str]:
-    """What is not the same in all of them, of what a sweep varies."""
+    """Return which of a sweep's variables differ between the runs."""
     settings: dict[str, set[int | None]] = {
         "batch": {spec.batch_size for spec in specs},
         "samples": {spec.train_samples for spec in specs},
@@ -166,7 +166,7 @@ def varied(specs: Sequence[RunSpec]) -> frozenset[str]:
 
 
 def name_of(spec: RunSpec, varied: frozenset[str]) -> str:
-    """What tells a run apart: terms and engine that are not the usual ones, in a sweep batch, samples and repeat."""
+    """Return the name of a run: unusual terms and engine, and in a sweep batch, samples and repeat."""
     parts = [spec.rented_as]
     if "batch" in varied:
         parts.append(f"b{spec.batch}")
@@ -190,7 +190,7 @@ def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
 
 
 def _matters(shown: tuple[str, Progress | None]) -> int:
-    """What is about to begin or to end comes first, then what trains, what waits, and what is over."""
+    """Sort key of a run: starting or ending first, then training, waiting, and ended."""
     order = (Stage.TEARDOWN, Stage.COLLECT, Stage.PREPARE, Stage.PROVISION, Stage.TRAIN, None, Stage.DONE)
     return order.index(_stage(shown[1]))
 

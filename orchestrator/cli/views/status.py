@@ -98,7 +98,7 @@ def _singles(runs: Sequence[RunStatus]) -> Sequence[RunStatus]:
 
 
 def _matters(status: RunStatus) -> tuple[bool, bool, float]:
-    """What failed, and what its deadline ends next, comes first."""
+    """Sort key of a run: failed first, then the nearest deadline."""
     left_s = min((vm.left_s for vm in status.vms), default=inf)
     return status.run.error is None, not status.vms, left_s
 
@@ -152,7 +152,7 @@ def _details(status: RunStatus) -> Iterator[RenderableType]:
 
 
 def worker_times(run: Run) -> tuple[Sequence[WorkerTiming], Sequence[str]]:
-    """Of a slice whose records are here: the times of each worker, and what there is to say of them."""
+    """Return the times of each worker of a slice whose records are here, and notes about them."""
     from orchestrator.extras import missing_of
     from orchestrator.report.render.sentences import on_workers
     from orchestrator.report.workers import timings_of_record

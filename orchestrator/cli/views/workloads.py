@@ -100,7 +100,7 @@ def checked_json(found: Checked) -> dict[str, Any]:
 
 
 def show_checked(found: Checked) -> None:
-    """What was built and trained, a line each, then what follows from it."""
+    """Print what was built and trained, a line each, then the conclusion."""
     for line in _checked_lines(found):
         output.print_text(line)
     for line in findings(found):

@@ -20,6 +20,7 @@ from orchestrator.report.fairness.machines import (
     software_environment,
     within_compiled_bound,
     within_peak,
+    work_on_device,
 )
 from orchestrator.report.fairness.order import order
 from orchestrator.report.fairness.settings import (
@@ -42,6 +43,7 @@ from orchestrator.report.fairness.work import (
     of_real_ones,
     shuffling,
     speed_up,
+    throttled,
     training_loss,
 )
 from orchestrator.report.matching import Match
@@ -223,6 +225,8 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "evaluation": _check("invalid", lambda run: run.work.evaluation),
     "profiler": _check("invalid", lambda run: "on" if run.work.profile_s else "off"),
     DEVICE: device_used,
+    "work on the device": work_on_device,
+    "throttling": throttled,
     "peak": within_peak,
     "speed-up": speed_up,
     "compiled bound": within_compiled_bound,

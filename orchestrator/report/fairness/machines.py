@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.hardware import gpu_called
@@ -13,6 +13,7 @@ _MEMORY_ALIKE = 0.05
 """Hosts of one machine type report memory that differs by what firmware and kernel keep."""
 
 _MOST_PACKAGES = 12
+_MANY_RUNS = 6
 
 _WINOGRAD = 4.0
 """By how much Winograd's algorithms, which cuDNN has, reduce the arithmetic of a convolution at most (Lavin and Gray,
@@ -51,6 +52,24 @@ def device_used(sides: Sides) -> Found:
     if unknown:
         return "unknown", f"no device in the record of {', '.join(unknown)}"
     return "same", ", ".join(dict.fromkeys(f"{run.accelerator}: {run.hardware.device}" for run in runs))
+
+
+def work_on_device(sides: Sides) -> Found:
+    """Check whether records list something as unproven: what a script says of itself, or counters that were missing."""
+    runs = all_runs(sides)
+    unproven: dict[str, list[str]] = {}
+    for run in runs:
+        for sentence in run.settings.unproven:
+            unproven.setdefault(sentence, []).append(run.name)
+    if unproven:
+        return "unknown", "; ".join(f"{sentence} ({_few(names)})" for sentence, names in unproven.items())
+    shares = {run.name: run.usage.device_use.busy_share for run in runs if run.usage.device_use is not None}
+    busy = _percents({name: share for name, share in shares.items() if share is not None})
+    return "same", f"busy in epochs, by its own counters: {busy}" if busy else "nothing is listed as unproven"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MANY_RUNS]) + (f" and {len(names) - _MANY_RUNS} more" if len(names) > _MANY_RUNS else "")
 
 
 def _is_other(run: RunMetrics) -> bool:

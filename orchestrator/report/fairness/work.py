@@ -74,6 +74,21 @@ def disturbed(value_of: Callable[[RunMetrics], float | None], limit: float, mean
     return "same", f"{max(known) * 100:.0f} % of steady epochs at most"
 
 
+def throttled(sides: Sides) -> Found:
+    """Check that no device's clocks were slowed, by its own counters, where there are some."""
+    known = [run.usage.device_use for run in all_runs(sides) if run.usage.device_use is not None]
+    reasons = {
+        owner: sorted({reason for run in runs if run.usage.device_use for reason in run.usage.device_use.throttles})
+        for owner, runs in sides.items()
+    }
+    if any(reasons.values()):
+        said = listed({owner: "/".join(found) for owner, found in reasons.items() if found})
+        return "differs", f"slowed: {said}: heat or a power cap was measured, too"
+    if known and len(known) < len(all_runs(sides)):
+        return "unknown", "not every run has read its devices' counters"
+    return "same", "not slowed" if known else "no counters were read"
+
+
 def no_trend(sides: Sides) -> Found:
     """Check that steady epochs do not grow or shrink to the end: then none of them is what later ones would be."""
     found = {}

@@ -351,8 +351,7 @@ def notes_on_runs(sources: Sequence[Source], found: Matched) -> Iterator[str]:
     """Say what was odd about runs, which of them were pooled, and which were not compared."""
     bound = [source.record.run_id for source in sources if source.is_bound]
     if bound:
-        unknown_price = "flex-start at the on-demand price, its own is unknown"
-        yield f"the cost of {', '.join(bound)} is an upper bound: {unknown_price}"
+        yield f"the cost of {', '.join(bound)} is an upper bound: at the on-demand price, as its own is not known"
     for launch, runs in {source.experiment: source.left_out for source in sources if source.left_out}.items():
         more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
         yield f"not all of {launch} is compared; {len(runs)} of its runs left out: {', '.join(runs[:_FEW])}{more}"

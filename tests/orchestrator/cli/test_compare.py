@@ -62,7 +62,7 @@ mnist-cnn, global batch 256: tpu x8 trains to 94 % (a target chosen from these r
 one run each, no intervals
 mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2.00 times as fast; \
 one run each: no interval, so this is an observation, not a verdict
-fairness: 54 of 57 checks same, the runs side by side; differs: seed (tpu x8 0, gpu x1 1); unknown: peak, speed-up
+fairness: 56 of 59 checks same, the runs side by side; differs: seed (tpu x8 0, gpu x1 1); unknown: peak, speed-up
 """.splitlines()
 
 
@@ -90,7 +90,7 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
     first = len(MEANS) + len(TABLES)
     assert (lines[:first], lines[-4:]) == ([*MEANS, *TABLES], [HEADLINE, WHOLE, STEADY, FAIRNESS])
     checks = lines[first:-4]
-    assert len(checks) == 57
+    assert len(checks) == 59
     assert [line for line in checks if not line.startswith("same: ")] == [
         "unknown: peak: neither FLOPs nor peaks are known",
         "unknown: speed-up: 2 times as fast, and the catalog does not know both devices",

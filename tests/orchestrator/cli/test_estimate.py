@@ -218,14 +218,18 @@ def test_estimate_refuses_what_launch_refuses(
     assert "next:" in done.stderr
 
 
-def test_a_stale_price_refuses_with_the_refresh_as_next_step(run_cli: Shell) -> None:
-    """For Google Cloud a spot price of July does not hold in November; with a day's patience nothing does."""
-    assert run_cli("budget", "set", "--credit", "300", **GOOGLE).exit == 0
-    spot = run_cli("estimate", "--accel", "t4", "--spot", **GOOGLE)
-    assert (spot.exit, "--refresh" in spot.stderr) == (3, True)
+def test_an_old_spot_price_is_counted_as_on_demand_and_an_old_list_price_refuses(run_cli: Shell) -> None:
+    """For Google Cloud a spot price of July does not hold in November; with a day's patience nothing does. A launch
+    asks for today's prices first, which fails where nobody is logged in.
+    """
+    nobody = {**GOOGLE, "CLOUDSDK_CONFIG": "/nowhere", "NO_GCE_CHECK": "true"}
+    assert run_cli("budget", "set", "--credit", "300", **nobody).exit == 0
+    spot = run_cli("estimate", "--accel", "t4", "--spot", **nobody)
+    assert (spot.exit, "no current spot price is known" in spot.stdout) == (0, True), spot.stderr
     (run_cli.folder / "orchestrate.toml").write_text("price_max_age_days = 1\n")
-    stale = run_cli("launch", "--accel", "t4", "--dry-run", "--json", **GOOGLE)
+    stale = run_cli("launch", "--accel", "t4", "--dry-run", "--json", **nobody)
     assert (stale.exit, stale.json["error"]["code"]) == (3, "StalePrice")
+    assert "today's prices could not be fetched, those of the dated list are used" in stale.stderr
     assert run_cli("accelerators", **GOOGLE).exit == 0, "looking is always allowed"
 
 

@@ -117,15 +117,18 @@ def aged(today: date, *live: PriceRow) -> PriceBook:
     return PriceBook(catalog_rows(), live, PriceAge(today, list_days=180, spot_days=30))
 
 
-def test_a_price_too_old_is_refused_until_it_is_refreshed() -> None:
+def test_a_list_price_too_old_is_refused_and_a_spot_price_is_counted_as_on_demand() -> None:
     """July's list prices hold in November and not in February; its spot prices do not hold in November."""
     item = accelerator("v3-8")
     assert aged(TODAY).rate(item, ZONE, terms=Provisioning.ON_DEMAND).as_of == date(2026, 7, 16)
-    with pytest.raises(StalePrice, match="2026-07-16") as refused:
-        aged(TODAY).zones(item, terms=Provisioning.SPOT)
-    assert "--refresh" in refused.value.hint
-    with pytest.raises(StalePrice):
-        aged(TODAY + timedelta(days=90)).zones(item)
+    bound = aged(TODAY).rate(item, ZONE, terms=Provisioning.SPOT)
+    assert bound.is_upper_bound
+    assert bound.usd_per_hour == aged(TODAY).rate(item, ZONE, terms=Provisioning.ON_DEMAND).usd_per_hour
+    assert ZONE in aged(TODAY).zones(item, terms=Provisioning.SPOT)
+    for terms in Provisioning.ON_DEMAND, Provisioning.SPOT:
+        with pytest.raises(StalePrice, match="2026-07-16") as refused:
+            aged(TODAY + timedelta(days=90)).zones(item, terms=terms)
+        assert "--refresh" in refused.value.hint
     row = next(row for row in catalog_rows() if row.key == ("tpu", "v3-8", "us-central1"))
     live = dataclasses.replace(row, spot_usd=Decimal(3), as_of=TODAY, price_kind=PriceKind.LIVE, source="live")
     spot = aged(TODAY, live).rate(item, ZONE, terms=Provisioning.SPOT)

@@ -199,6 +199,12 @@ def listed(name: str, edit: Edit, check: str, says: str, side: str = "l4") -> Ca
     return Cause(name, edit, check, says, "listed", side)
 
 
+COUNTERS = {
+    "source": "NVML", "devices": 1, "used": 1, "busy_share": 0.9, "slack_s": 0.1, "phases": [], "lacks": [],
+    "own_peak_bytes": 2**30, "other_peak_bytes": 0, "others": [], "other_busy_s": 0.0, "energy_j": 900.0,
+    "epochs_energy_j": 700.0, "mean_watts": 60.0, "clock_mhz": 900, "clock_most_mhz": 2040, "power_limit_watts": 72.0,
+    "throttles": ["SW thermal slowdown"], "ecc_errors": 0, "partitioned": False, "monitor_cpu_s": 0.1,
+}  # fmt: skip
 ADDS_UP = "record adds up"
 SHORT_WALLS = epochs(lambda epoch: {"wall_s": epoch["wall_s"] / 10, "input_wait_s": epoch["input_wait_s"] / 10})
 CAUSES = [
@@ -281,6 +287,9 @@ CAUSES = [
     listed("input wait unknown", each(input_wait_s=None), "input wait", "l4 unknown"),
     listed("CPU contention", share("cpu_wait_s", 0.9), "CPU contention", "l4 90 %"),
     listed("CPU steal", share("cpu_steal_s", 0.4), "CPU steal", "l4 20 %"),
+    listed("throttling", put("device_use", COUNTERS), "throttling", "l4 SW thermal slowdown"),
+    listed("counters of one side", put("device_use", COUNTERS | {"throttles": []}), "throttling", "not every run"),
+    Cause("epochs without work", both(each(steady=False, unsteady="no work"), settle), "", "no work", "noted"),
     listed("CPU model", put("host.cpu_model", "another CPU"), "CPU model", "another CPU"),
     listed("kernel", put("host.os", "Linux-6.8"), "image and kernel", "Linux-6.8"),
     listed("image", put("software.image", "ubuntu-2404"), "image and kernel", "ubuntu-2404"),

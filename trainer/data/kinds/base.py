@@ -72,5 +72,5 @@ def encoded_numbers(splits: Mapping[SplitName, Numbers]) -> Encoder:
 
 
 def bounded(options: PrepareOptions) -> Callable[[Numbers], int]:
-    """How many samples make a shard of the size that is aimed at."""
+    """Return a function that gives the samples a shard, for shards of the intended size."""
     return lambda split: options.shard_mb * 10**6 // split.size_bytes + 1

@@ -49,7 +49,7 @@ class IdxSplit:
 
     @property
     def samples(self) -> int:
-        """How many images there are."""
+        """The number of images."""
         return len(self.labels)
 
     def sample(self, index: int) -> tuple[bytes, int]:

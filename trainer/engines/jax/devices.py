@@ -36,12 +36,12 @@ class Devices:
 
     @property
     def replicas(self) -> int:
-        """How many there are."""
+        """The number of replicas."""
         return len(self.devices)
 
     @property
     def on_cpu(self) -> bool:
-        """Whether they are CPUs, also those that stand in for others."""
+        """True for CPUs, also those that stand in for other devices."""
         return bool(self.devices[0].platform == "cpu")
 
     @property
@@ -99,7 +99,7 @@ class Devices:
         return [] if -1 in found else found
 
     def _put(self, arrays: Any, sharding: NamedSharding) -> Any:
-        """Of several processes each has the whole arrays; jax.device_put would have them compare all of it."""
+        """Put an array on all devices. Every process has all of it; jax.device_put would compare them."""
         if self.role.count == 1:
             return jax.device_put(arrays, sharding, may_alias=False)
 

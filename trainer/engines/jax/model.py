@@ -18,7 +18,7 @@ from trainer.engines.objective import Objective, built_network, built_optimizer
 
 
 class State(NamedTuple):
-    """What a training step takes and returns, each on every device.
+    """The state of training, which a step takes and returns; on every device.
 
     trainable, others: of the network, random state and moving statistics among the others. loss_total: float32 [], the
     sum of the losses of the steps since the epoch's start.

@@ -1,4 +1,4 @@
-"""What the compiled functions of a run share: devices, model and batch; and how they are compiled."""
+"""Compilation of a run's functions, and what they share: devices, model and batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.engines.jax.model import Model
 
 @dataclass
 class Compilations:
-    """What compiling the functions of a run took; `last`: the latest one.
+    """Times of compiling a run's functions; `last`: the latest one.
 
     `traced_s`: seconds of tracing since then; they belong to the next one, for whose sake it was done.
     """

@@ -131,7 +131,7 @@ class TensorFlowEngine:
         return {name: version for name, version in versions.items() if version}
 
     def peak_bytes(self) -> tuple[int | None, str]:
-        """Of the first device's allocator."""
+        """Peak memory of the first device's allocator, and its source."""
         if self.device.kind != "gpu":
             return None, f"TensorFlow counts device memory on GPUs only, not on {self.device.kind}"
         return int(tf.config.experimental.get_memory_info(self._devices.local_devices[0])["peak"]), ""

@@ -1,4 +1,4 @@
-"""What is asked of the model besides training: predictions, precision, replicas against one device, a step as HLO."""
+"""Probes of a TensorFlow model: predictions, precision, replicas against one device, a step as HLO."""
 
 from __future__ import annotations
 

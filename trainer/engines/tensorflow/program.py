@@ -1,4 +1,4 @@
-"""What the compiled functions of a run share: devices, model, batch, and how they are compiled."""
+"""Compilation of a run's functions, and what they share: devices, model and batch."""
 
 from __future__ import annotations
 

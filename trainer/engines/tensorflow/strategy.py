@@ -81,7 +81,7 @@ class Devices:
 
     @property
     def copies_in_graph(self) -> int:
-        """How often `strategy.run` writes a step into a traced graph; a TPU replicates it later."""
+        """The copies of a step that `strategy.run` writes into a traced graph; a TPU replicates it later."""
         return 1 if self.is_tpu else len(self.local_devices)
 
     def place_batch(self, per_replica: int, *arrays: NDArray[Any]) -> tuple[Any, ...]:
