@@ -39,7 +39,8 @@ docs: $(STAMP)  ## the documentation as a site in .site, which loads nothing fro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 gpu: $(STAMP)  ## the engine jax on this machine's NVIDIA GPU: precision, MFU, and no rate above its products'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')" \
+		"$$($(BIN)/python -c 'from infra.vm.environment import GPU_COUNTERS; print(GPU_COUNTERS)')"
 	$(BIN)/python -m benchmarks.jax_on_device
 
 $(STAMP): requirements.lock pyproject.toml
@@ -70,7 +71,7 @@ VM_LOCK := uv pip compile --quiet --no-emit-index-url --no-header --no-annotate 
 VM_NEEDS = $(PYTHON) -c 'from infra.vm.environment import ENGINES; r = ENGINES["$(1)"].requirements; print(*{*r["tpu"], *r["gpu"]}, sep="\n")'
 lock-vm:  ## pin anew what VMs install, this uv too; CUDA as this TensorFlow was built with, the lowest it accepts; needs uv
 	$(call VM_NEEDS,tensorflow) > $(VENV)/vm.in
-	$(VM_LOCK) 3.10 --resolution lowest $(VENV)/vm.in | grep ^nvidia > $(VENV)/cuda.in
+	$(VM_LOCK) 3.10 --resolution lowest $(VENV)/vm.in | grep '^nvidia.*-cu12' > $(VENV)/cuda.in
 	$(VM_LOCK) 3.10 --universal --fork-strategy fewest --constraint $(VENV)/cuda.in $(VENV)/vm.in -o infra/vm/constraints.txt
 	$(call VM_NEEDS,jax) > $(VENV)/vm-jax.in
 	grep -v '^nvidia\|^libtpu' infra/vm/constraints.txt > $(VENV)/shared.in  # both engines: the same Keras, NumPy ..

@@ -5,6 +5,7 @@
 The first table varies noise, repeats and scatter; in the second everything gets slower while the runs take place, in
 three orders. Runs are times whose logs scatter around the true one; the intervals are those of `compare`. The third
 is of test accuracies: equal accelerators, whose seeds scatter, and the rule by which the fairness check judges them.
+The fourth is of runs of several launches, which differ more than the runs of one; the last of sweeps that stop early.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from orchestrator.domain.statistics import Interval, ratio_interval
+from orchestrator.domain.statistics import LEAST_RUNS, Interval, differs, error_of, observed, ratio_interval
 from orchestrator.report.fairness.accuracy import Score, parity
 
 Noise = Callable[[Random], float]
@@ -103,12 +104,57 @@ def _score(noise: Noise, scatter: float, tested: int, rng: Random) -> Score:
     return round(min(max(measured, 0.0), 1.0) * tested) / tested, tested
 
 
+LAUNCH_SCATTER, RUN_SCATTER = 0.02, 0.01
+SWEEP_REPEATS, DELAYED_BY = 5, 4.0
+
+
+def of_launches(launches: int, runs: int, cases: int, rng: Random, *, by_run: bool) -> float:
+    """The share of intervals that include the true ratio, 1, of so many runs a side, dealt out to so many launches.
+
+    `by_run`: as if each run were an observation of its own.
+    """
+    held = 0
+    for _ in range(cases):
+        sides = []
+        for _side in range(2):
+            level = [rng.gauss(0, LAUNCH_SCATTER) for _ in range(launches)]
+            logs = [level[run % launches] + RUN_SCATTER * rng.gauss(0, 1) for run in range(runs)]
+            sides.append([("" if by_run else f"e-{run % launches}", math.exp(log)) for run, log in enumerate(logs)])
+        held += _includes_1(ratio_interval(*observed(*sides)))
+    return held / cases
+
+
+def false_stops(noise: Noise, scatter: float, cases: int, rng: Random) -> float:
+    """The share of sweeps of equal accelerators that stop or end on a verdict. `scatter`: of the second one."""
+    looks, wrong = range(LEAST_RUNS, SWEEP_REPEATS + 1), 0
+    for _ in range(cases):
+        left = [math.exp(RUN_SCATTER * rng.gauss(0, 1)) for _ in range(SWEEP_REPEATS)]
+        right = [math.exp(RUN_SCATTER * scatter * noise(rng)) for _ in range(SWEEP_REPEATS)]
+        wrong += any(differs(left[:runs], right[:runs], error_of(len(looks))) for runs in looks)
+    return wrong / cases
+
+
+def _print_launches(cases: int, rng: Random) -> None:
+    sizes = (2, 3, 5, 10)
+    print(f"\nintervals that include the true ratio, % of {cases:,} cases; launches scatter by 2 %, their runs by 1 %")
+    print("| launches | each counts | " + " | ".join(f"{runs} runs" for runs in sizes) + " |")
+    for launches in (2, 3):
+        for by_run in (True, False):
+            dealt = [of_launches(launches, runs, cases, rng, by_run=by_run) for runs in sizes if runs >= launches]
+            shares = ["-"] * (len(sizes) - len(dealt)) + [f"{share:.1%}" for share in dealt]
+            print(f"| {launches} | {'run' if by_run else 'launch'} | " + " | ".join(shares) + " |", flush=True)
+    print(f"\nfalse verdicts, % of {cases:,} sweeps of {SWEEP_REPEATS} repeats that stop early; one side is delayed")
+    for name, noise in NOISES.items():
+        false = [false_stops(noise, scatter, cases, rng) for scatter in (1.0, DELAYED_BY)]
+        print(f"| {name} | " + " | ".join(f"{share:.1%}" for share in false) + " |", flush=True)
+
+
 def _includes_1(interval: Interval | None) -> bool:
     return interval is not None and interval[0] <= 1 <= interval[1]
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--cases", type=int, default=20_000)
     flags.add_argument("--seed", type=int, default=1)
@@ -128,6 +174,7 @@ def main() -> None:
             wrong = [false_verdicts(order, runs, drift, asked.cases, rng) for order in ORDERS]
             print(f"| {drift:.1%} | {runs} | " + " | ".join(f"{share:.1%}" for share in wrong) + " |", flush=True)
     _print_accusations(asked.cases, rng)
+    _print_launches(asked.cases, rng)
 
 
 def _print_accusations(cases: int, rng: Random) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainer import signals
 from trainer.config import AUTO, Config, Precision
 from trainer.data.source import Dataset, count_of, is_resident
+from trainer.device.monitor import watching
 from trainer.engines import Engine, load_engine
 from trainer.engines.base import Model, ModelSpec, PreparedRun
 from trainer.engines.checkpoint import BATCH_SETTING, Checkpoints, check_room, kept_batch
@@ -39,6 +40,9 @@ from trainer.timing.inference import CALLS, SIMULATED_CALLS, measure_inference
 from trainer.timing.loop import train_and_evaluate
 from trainer.timing.recorder import Recorder
 from trainer.timing.warm_up import warm_up
+
+FIRST_LOOK_S = 5.0
+"""So long the monitor's first look is waited for where a batch is searched."""
 
 
 def train(config: Config) -> Record:
@@ -134,6 +138,7 @@ def _prepare(
     with spend("setup"):
         engine = open_devices()
         device = engine.device
+        recorder.monitor = stack.enter_context(watching(device.kind, device.simulated))
         learn(Facts(device=device))
         config = config.on(device.replicas)
         learn(Facts(global_batch=given_batch(config)))
@@ -152,7 +157,7 @@ def _prepare(
     if config.batch_size == AUTO:
         progress.phase("searching the batch")
         with spend("batch_search"):
-            choice = _choose_batch(engine, model, dataset, resumed_output, recorder.host.ram_bytes)
+            choice = _choose_batch(engine, model, dataset, resumed_output, recorder)
             learn(Facts(batch=choice))
             engine.rebatch(choice.global_batch)
         config = config.with_batch(choice.global_batch).on(device.replicas)
@@ -198,12 +203,13 @@ def _model_spec(config: Config, device: Device, dataset: Dataset, precision: Pre
 
 
 def _choose_batch(
-    engine: Engine, model: Model, dataset: Dataset, resumed_output: OutputDir | None, ram_bytes: int
+    engine: Engine, model: Model, dataset: Dataset, resumed_output: OutputDir | None, recorder: Recorder
 ) -> BatchChoice:
     """Return the batch of the checkpoint that the run resumes from, else the best one."""
     if resumed_output is not None and (kept := kept_batch(resumed_output)) is not None:
         return BatchChoice(kept[0], "auto: that of the checkpoint which the run resumed from", kept[1])
-    return find_batch(engine, model, dataset, ram_bytes)
+    recorder.monitor.wait_for_first(FIRST_LOOK_S)
+    return find_batch(engine, model, dataset, recorder.host.ram_bytes, recorder.monitor.log.others)
 
 
 def _restore(run: PreparedRun, output: OutputDir, resumed_output: OutputDir | None, recorder: Recorder) -> Checkpoints:

@@ -36,6 +36,8 @@ TENSORFLOW, JAX = "2.20.0", "0.10.2"
 SHARED = ["pydantic>=2.7,<3", "google-crc32c>=1.5,<2", "opencv-python-headless>=4.9,<6", "simplejpeg>=1.8,<2"]
 JAX_SHARED = ["keras>=3.12,<4", "google-cloud-storage>=3.1,<4", *SHARED]
 """What the engine needs that TensorFlow brings: Keras, and what reads and writes buckets."""
+GPU_COUNTERS = "nvidia-ml-py>=13,<14"
+"""NVIDIA's bindings for the GPU's own counters (NVML): trainer/device. A TPU's come with libtpu."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ ENGINES = {
         modules="pydantic, google_crc32c, simplejpeg, cv2",
         requirements={
             "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21", *SHARED],
-            "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, *SHARED],
+            "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, GPU_COUNTERS, *SHARED],
             "cpu": [_ON_CPU + "==" + TENSORFLOW, *SHARED],
         },
         pythons=((3, 10), (3, 12)),
@@ -78,7 +80,7 @@ ENGINES = {
         modules="pydantic, google_crc32c, simplejpeg, cv2, google.cloud.storage",
         requirements={
             "tpu": ["jax[tpu]==" + JAX, *JAX_SHARED],
-            "gpu": ["jax[cuda12]==" + JAX, *JAX_SHARED],
+            "gpu": ["jax[cuda12]==" + JAX, GPU_COUNTERS, *JAX_SHARED],
             "cpu": ["jax==" + JAX, *JAX_SHARED],
         },
         pythons=((3, 11), (3, 13)),

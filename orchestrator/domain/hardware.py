@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -96,6 +97,13 @@ def catalog_tables() -> dict[str, dict[str, Any]]:
 def chips() -> dict[str, Chip]:
     """Every chip of the catalog by name."""
     return {name: from_values(Chip, {"name": name, **row}) for name, row in catalog_tables()["chips"].items()}
+
+
+def gpu_called(model: str) -> Chip | None:
+    """The GPU of the catalog that its driver calls so, as "Tesla T4" or "NVIDIA A100-SXM4-80GB"; None: none of it."""
+    words = set(re.findall(r"[a-z0-9]+", model.lower()))
+    names = {chip: set(chip.name.split("-")) - {"nvidia", "tesla"} for chip in chips().values() if chip.device == "gpu"}
+    return max((chip for chip, own in names.items() if own <= words), key=lambda chip: len(names[chip]), default=None)
 
 
 @cache

@@ -13,10 +13,11 @@ from orchestrator.domain.cost import SideRates
 from orchestrator.domain.dataclass_json import stored_as
 from orchestrator.domain.money import ZERO, Rate
 from orchestrator.domain.places import Place, VmRef
+from orchestrator.domain.statistics import LEAST_RUNS
 from orchestrator.errors import DeadlineReached
 
-FIRST_LOOK = 2
-"""The number of repeats after which the verdict is first checked: one run each has no interval."""
+FIRST_LOOK = LEAST_RUNS
+"""The number of repeats after which the verdict is first checked: with fewer there is none."""
 KILL_SLACK_S = 600
 """The longest time after its deadline at which a VM is deleted, also if only its weakest kill switch works."""
 

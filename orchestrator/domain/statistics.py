@@ -11,20 +11,35 @@ from statistics import NormalDist, fmean, geometric_mean
 
 Interval = tuple[float, float]
 Sides = tuple[Sequence[float], Sequence[float]]
-"""One figure a run, more than 0 (seconds or USD of a steady epoch), of one accelerator's runs and of another's."""
+"""One figure a run, more than 0 (seconds or USD of a steady epoch), of one accelerator's runs and of another's.
+
+Of figures in pairs, as both accelerators have in each of several launches: the ratios, and nothing.
+"""
 
 FALSE_VERDICTS = 0.05
 """How often a report, or a sweep, may call a difference where there is none: once in twenty times."""
+LEAST_RUNS, LEAST_EPOCHS = 3, 3
+"""It takes so many runs of each side, and so many steady epochs of each run, to call one faster."""
 POWER = 0.8
 """With which chance the repeats that are asked for bring a verdict, if effect and spread are what they seem."""
 MOST_REPEATS = 100
 MOST_SAMPLES = 1e12
 """Lines that cross beyond this do not cross for anybody."""
 
+_DELAYS = 6  # under 5 % false of 3 looks at 5 runs, one side with exponential delays of four times the other's scatter
 _HALVINGS = 60  # of a range of logs: twelve digits, more than any of these figures has
 _NEVER_MISSED = 37.0  # standard errors, from which on SciPy's noncentral t has no digits left
 _MOST_APART = math.log(1e9)  # no accelerator is a billion times as fast; the ends of wilder intervals have no digits
 _LEAST_VARIANCE = 1e-18  # of logs: repeats that agree to a billionth are copies or made, and tell of no scatter
+
+
+def error_of(looks: int) -> float:
+    """The share of false verdicts that each of so many reports of one sweep may have, the last of which is its end.
+
+    Divided by their number (Bonferroni: it needs no assumption on how looks depend on each other), and where there are
+    several by `_DELAYS`: a side that few delays slow down much looks fast for as long as none has come.
+    """
+    return FALSE_VERDICTS / looks / (_DELAYS if looks > 1 else 1)
 
 
 def ratio_interval(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
@@ -33,8 +48,8 @@ def ratio_interval(left: Sequence[float], right: Sequence[float], error: float =
     t intervals of the difference of the means of the logs: timings scatter by factors, and the unit of replication is
     the run. Sides of equal size: degrees of freedom by Welch (Biometrika 34, 1947). Unequal: the critical value by
     Cochran and Cox (Experimental Designs, 1950), since Welch's calls too much when the small side scatters more (with 2
-    and 5 runs it included 90 %, not 95 %). None with fewer than two runs on a side, or when neither scatters at all:
-    then nothing tells how far another run might lie.
+    and 5 runs it included 90 %, not 95 %). Of pairs the t interval of their mean. None with fewer than two runs on a
+    side, or when neither scatters at all: then nothing tells how far another run might lie.
     """
     found = _difference(left, right)
     return None if found is None else _around(found.mean, found.critical(error) * found.error)
@@ -74,8 +89,7 @@ class Decision:
 def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[Decision]]:
     """Decide which ratios of a report differ from 1, with a chance of at most `error` for even one false claim.
 
-    A report that is asked for several times, to stop when it has a verdict, gets its share of the error each time:
-    divided by the number of looks (Bonferroni: it needs no assumption on how looks depend on each other).
+    A report that is asked for several times, to stop when it has a verdict, gets its share of it (`error_of`).
 
     `family`: for each comparison its tests, of time and of money. Holm's method (Scand. J. Statist. 6, 1979) as
     sharpened by Shaffer (JASA 81, 1986): the price of an hour being known, accelerators of different price cannot be
@@ -108,31 +122,63 @@ def _holm(tests: Mapping[tuple[int, int], Sides], error: float) -> tuple[dict[tu
 
 
 def more_repeats(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> int | None:
-    """Count the further runs on each side that would show the difference, with a chance of `POWER`, at this `error`.
+    """Count the runs on each side, compared by themselves, that would show the difference, with a chance of `POWER`.
 
-    From the noncentral t distribution, taking the ratio and the scatter seen so far for the true ones: about right, no
-    promise. None without an interval, or when `MOST_REPEATS` would not do.
+    Of pairs: how many more of them. From the noncentral t distribution, taking the ratio and the scatter seen so far
+    for the true ones: about right, no promise. None without an interval, or when `MOST_REPEATS` would not do.
     """
     from scipy.special import nctdtr
 
     seen = _difference(left, right)
     if seen is None:
         return None
+    least, had = (LEAST_RUNS, 0) if right else (1, len(left))
 
     def enough(more: int) -> bool:
-        then = replace(seen, sizes=(seen.sizes[0] + more, seen.sizes[1] + more))
+        then = replace(seen, sizes=tuple(had + more for _ in seen.sizes))
         shift = abs(then.mean) / then.error
         if shift > _NEVER_MISSED:
             return True
         return bool(nctdtr(then.freedom, shift, then.critical(error)) <= 1 - POWER)
 
-    more = 1 + bisect_left(range(1, MOST_REPEATS + 1), True, key=enough)
+    more = least + bisect_left(range(least, MOST_REPEATS + 1), True, key=enough)
     return more if more <= MOST_REPEATS else None
 
 
 def centre(figures: Sequence[float]) -> float:
     """The geometric mean: what `ratio_interval` is an interval of."""
     return figures[0] if len(set(figures)) == 1 else geometric_mean(figures)
+
+
+OfLaunches = Sequence[tuple[str | None, float]]
+"""The launch of each run, and a figure of the run."""
+
+
+def repeats_of(figures: OfLaunches) -> list[float]:
+    """What counts as one observation each: launches where there are several, by their geometric means, else runs."""
+    launches = _by_launch(figures)
+    return list(launches.values()) if len(launches) > 1 else [figure for _, figure in figures]
+
+
+def observed(left: OfLaunches, right: OfLaunches) -> Sides:
+    """The figures of two sides to compare: of runs; where a side has several launches, of launches.
+
+    What runs of a launch have in common (machines, hour, versions) is in all of them, so that they tell nothing of how
+    far another launch might lie. Where both sides ran in the same launches these are pairs: what they share cancels.
+    """
+    ours, theirs = _by_launch(left), _by_launch(right)
+    if max(len(ours), len(theirs)) > 1 and ours.keys() == theirs.keys():
+        return [ours[launch] / theirs[launch] for launch in ours], []
+    if max(len(ours), len(theirs)) > 1:
+        return list(ours.values()), list(theirs.values())
+    return repeats_of(left), repeats_of(right)
+
+
+def _by_launch(figures: OfLaunches) -> dict[str | None, float]:
+    launches = dict[str | None, list[float]]()
+    for launch, figure in figures:
+        launches.setdefault(launch, []).append(figure)
+    return {launch: centre(each) for launch, each in launches.items()}
 
 
 def centre_of_all(figures: Sequence[float | Decimal | None]) -> float | None:
@@ -227,16 +273,16 @@ def _boundary(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class _Difference:
-    """Difference of the means of two sides' logs, with their variances and sizes."""
+    """Difference of the means of the logs of two sides, or of pairs, with their variances and sizes."""
 
     mean: float
-    variances: tuple[float, float]
-    sizes: tuple[int, int]
+    variances: tuple[float, ...]
+    sizes: tuple[int, ...]
 
     @property
-    def parts(self) -> tuple[float, float]:
+    def parts(self) -> tuple[float, ...]:
         """Each side's part of the square of the standard error."""
-        return self.variances[0] / self.sizes[0], self.variances[1] / self.sizes[1]
+        return tuple(variance / size for variance, size in zip(self.variances, self.sizes, strict=True))
 
     @property
     def error(self) -> float:
@@ -278,10 +324,11 @@ def _welch(variances: Sequence[tuple[float, float]]) -> float:
 
 def _difference(left: Sequence[float], right: Sequence[float]) -> _Difference | None:
     """None when a side has fewer than two runs or none scatters."""
-    if min(len(left), len(right)) < 2:
+    sides = (left, right) if right else (left,)
+    if min(map(len, sides)) < 2:
         return None
-    means, variances = zip(*(moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
-    found = _Difference(means[0] - means[1], variances, (len(left), len(right)))
+    means, variances = zip(*(moments([math.log(figure) for figure in side]) for side in sides), strict=True)
+    found = _Difference(means[0] - sum(means[1:]), variances, tuple(map(len, sides)))
     return found if sum(variances) > _LEAST_VARIANCE else None
 
 

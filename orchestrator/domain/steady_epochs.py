@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from statistics import median
+from statistics import fmean, median
 
 from orchestrator.domain.statistics import FALSE_VERDICTS
 
@@ -19,6 +19,8 @@ _OUTLIER = 3.5  # robust standard deviations
 _NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absolute deviation
 _LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
 _LEAST_SHIFT = 0.02
+_LEAST_TREND = 0.01  # an epoch
+_TREND_ERROR = 0.01
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,32 @@ def level_shift(epochs_s: Sequence[float]) -> int | None:
     place = sums.index(max(sums)) + 1
     before, after = median(epochs_s[:place]), median(epochs_s[place:])
     return place if abs(after - before) >= _LEAST_SHIFT * before else None
+
+
+def trend(runs: Sequence[Sequence[tuple[int, float]]]) -> float | None:
+    """By what share the epochs of these runs grow, one to the next, all alike; None where they do not, or hardly.
+
+    Each run is its epochs' numbers and seconds. Least squares of the logs, each run with a level of its own: a slope of
+    1 % at least whose t test is at 1 %.
+    """
+    from scipy.special import stdtrit
+
+    places, logs = list[float](), list[float]()
+    for run in runs:
+        known = [(number, math.log(seconds)) for number, seconds in run if seconds > 0]
+        if len(known) > 1:
+            numbers, figures = zip(*known, strict=True)
+            places += [number - fmean(numbers) for number in numbers]
+            logs += [figure - fmean(figures) for figure in figures]
+    free = len(places) - sum(len(run) > 1 for run in runs) - 1
+    if free < 1:
+        return None
+    squares = math.fsum(place * place for place in places)
+    slope = math.fsum(place * figure for place, figure in zip(places, logs, strict=True)) / squares
+    left = math.fsum((figure - slope * place) ** 2 for place, figure in zip(places, logs, strict=True))
+    error = math.sqrt(left / free / squares)
+    is_real = abs(slope) > float(stdtrit(free, 1 - _TREND_ERROR / 2)) * error
+    return math.exp(slope) - 1 if is_real and abs(slope) >= _LEAST_TREND else None
 
 
 def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:

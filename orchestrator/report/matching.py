@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
 
-from orchestrator.domain.statistics import centre, centre_interval, centre_of_all
+from orchestrator.domain.statistics import centre, centre_interval, centre_of_all, repeats_of
 from orchestrator.domain.steady_epochs import outliers
 from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.schema import Group
@@ -72,6 +72,11 @@ class Match:
         return replace(self, left=left, right=right)
 
     @property
+    def launches(self) -> int:
+        """Of how many a side has runs, at most."""
+        return max(len({run.experiment for run in side}) for side in (self.left, self.right))
+
+    @property
     def workload(self) -> str:
         return self.left[0].workload
 
@@ -112,7 +117,25 @@ def match_runs(runs: Sequence[RunMetrics]) -> Matched:
 def _usable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """Runs that can be compared: each training once, for a copy is no repeat."""
     once = {run.training_id: run for run in reversed(runs)}
-    return [run for run in reversed(once.values()) if run.status == "succeeded" and run.speed.sample_s]
+    return [run for run in reversed(once.values()) if not why_not_compared(run)]
+
+
+def why_not_compared(run: RunMetrics) -> str:
+    """The reason why a run is shown and in no pairing; empty where it can be."""
+    reasons = {
+        f"{run.status}: its figures are shown but not compared": run.status != "succeeded",
+        "did not wait for the device at the end of its epochs, so their times are observed, not compared": bool(
+            run.compared_epoch_s is None and run.settings.unsynchronised_epochs
+        ),
+        f"has no steady epoch; of the last one: {run.settings.unsteady}. Not compared": bool(
+            run.compared_epoch_s is None and run.settings.unsteady
+        ),
+        "has one epoch, so no steady one: not compared": run.compared_epoch_s is None and run.epochs == 1,
+        "has no steady epoch: not compared": run.compared_epoch_s is None,
+        "took 0 s for its steady epochs, so they were not measured: not compared": run.compared_epoch_s == 0,
+        "has no samples in its steady epochs: not compared": run.speed.sample_s is None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
@@ -160,8 +183,8 @@ def _find_groups(usable: Sequence[RunMetrics]) -> Iterable[Group]:
         usable, lambda run: (run.workload, run.accelerator, run.batch, run.train_samples, run.variant)
     ).values()
     for members in alike:
-        one, epochs = members[0], [run.compared_epoch_s or 0.0 for run in members]
-        samples = [run.speed.sample_s or 0.0 for run in members]
+        one, epochs = members[0], repeats_of([(run.experiment, run.compared_epoch_s or 0.0) for run in members])
+        samples = repeats_of([(run.experiment, run.speed.sample_s or 0.0) for run in members])
         yield Group(
             workload=one.workload,
             accelerator=one.accelerator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -12,6 +12,7 @@ from statistics import median
 from orchestrator.domain.money import SECONDS_PER_HOUR, usd_for
 from orchestrator.domain.statistics import share_interval
 from orchestrator.domain.steady_epochs import SteadySpan, steady_span
+from orchestrator.report.contradictions import contradictions
 from orchestrator.report.run_schema import (
     Accuracy,
     CurvePoint,
@@ -26,6 +27,7 @@ from orchestrator.report.run_schema import (
     Training,
     Usage,
     Versions,
+    Work,
 )
 from orchestrator.report.sources import Source
 from orchestrator.report.workers import worker_timings
@@ -76,7 +78,7 @@ def all_metrics(sources: Sequence[Source]) -> tuple[RunMetrics, ...]:
 
 def run_metrics(source: Source, name: str) -> RunMetrics:
     """Compute the figures of a record; `name` tells it from the others of the report."""
-    record, steady = source.record, SteadyPart.of(source.record)
+    record, steady, hardware = source.record, SteadyPart.of(source.record), _hardware(source)
     times, curve = _times(record, steady), _learning_curve(source, {epoch.index for epoch in steady.epochs})
     money = Money(
         usd=source.usd,
@@ -95,8 +97,10 @@ def run_metrics(source: Source, name: str) -> RunMetrics:
         accelerator=source.side,
         ran_on=source.ran_on,
         asked_for=source.accelerator,
-        hardware=_hardware(source),
-        host=Host(host_cores=record.host.cores, host_ram_bytes=record.host.ram_bytes),
+        contradictions=contradictions(record, hardware.dense_flops_per_s),
+        hardware=hardware,
+        host=_host(record, steady),
+        work=_work(record, steady),
         training=_training(source),
         settings=_settings(record),
         versions=_versions(record.software),
@@ -113,26 +117,56 @@ def run_metrics(source: Source, name: str) -> RunMetrics:
 
 
 def _hardware(source: Source) -> Hardware:
-    record, device = source.record, source.record.device
+    record, device, chip, count = source.record, source.record.device, source.chip, source.chips or 0
+    simulated = record.simulated or bool(device and device.simulated)
+    peaks = {} if chip is None or simulated else {name: each * 1e12 * count for name, each in chip.peak_tflops.items()}
     return Hardware(
         device=source.device,
         device_kind=device.kind if device else None,
         device_count=device.count if device else None,
-        device_models=_device_models(record),
-        simulated=record.simulated or bool(device and device.simulated),
+        device_models=source.device_models,
+        simulated=simulated,
         replicas=device.replicas if device else None,
         chips=source.chips,
+        dense_flops_per_s=peaks.get(record.parameters.precision or ""),
+        most_flops_per_s=max(peaks.values(), default=None),
+        memory_bytes_per_s=chip.memory_gb_per_s * 1e9 * count if chip and peaks else None,
     )
 
 
-def _device_models(record: Record) -> tuple[str, ...]:
-    """Each model once: a name is "GPU:0 Tesla T4", of a TPU or CPU mostly without the model; a CPU's is the host's."""
-    if record.device is None or record.device.simulated:
-        return ()
-    if record.device.kind == "cpu":
-        return tuple(filter(None, (record.host.cpu_model,)))
-    models = [name.partition(" ")[2].strip() for name in record.device.names]
-    return tuple(sorted(set(models))) if all(models) else ()
+def _host(record: Record, steady: SteadyPart) -> Host:
+    host, epochs = record.host, steady.epochs or record.epochs
+    return Host(
+        host_cores=host.cores,
+        host_ram_bytes=host.ram_bytes,
+        cpu_model=host.cpu_model or None,
+        kernel=host.os,
+        image=record.software.image or None,
+        cpu_wait_share=_share(epochs, lambda epoch: epoch.cpu_wait_s),
+        cpu_steal_share=_share(epochs, lambda epoch: epoch.cpu_steal_s and epoch.cpu_steal_s / host.cores),
+    )
+
+
+def _work(record: Record, steady: SteadyPart) -> Work:
+    """Sizes and shapes are not known of records that are older than they are: an empty one would say that there are
+    none.
+    """
+    data, chosen, last = record.data, record.parameters, next(reversed(steady.epochs or record.epochs), None)
+    sizes = ",".join(f"{name}={size}" for name, size in sorted(chosen.model_sizes.items())) or "none"
+    tested = [epoch.eval_s for epoch in record.epochs if (epoch.test_accuracy, epoch.test_loss) != (None, None)]
+    sample = None
+    if data is not None and "input_shape" in data.model_fields_set:
+        sample = f"{data.input_shape} {data.input_dtype} to {data.target_shape} {data.target_dtype}"
+    return Work(
+        flops_per_sample=record.compute.flops_per_sample,
+        parameter_bytes=record.memory.parameter_bytes,
+        model_sizes=sizes if "model_sizes" in chosen.model_fields_set else None,
+        sample=sample,
+        epoch_samples=last.samples if last else None,
+        epoch_steps=last.steps if last else None,
+        evaluation="none" if not tested else "not timed, or in the epoch" if None in tested else "timed apart",
+        profile_s=record.timings.accounted.profile_s,
+    )
 
 
 def _training(source: Source) -> Training:
@@ -171,6 +205,8 @@ def _settings(record: Record) -> Settings:
         checkpointed_epochs=sum(epoch.checkpoint_s > 0 for epoch in record.epochs),
         location=record.data.location if record.data else None,
         unsynchronised_epochs=sum(not epoch.synchronised for epoch in record.epochs),
+        unsteady=record.epochs[-1].unsteady if record.epochs else "",
+        unproven=record.unproven,
     )
 
 
@@ -260,7 +296,7 @@ def _speed(source: Source, steady: SteadyPart) -> Speed:
         samples_per_s=steady.samples_per_s,
         samples_per_s_per_chip=samples_per_s / chips if samples_per_s and chips else None,
         samples_per_usd=samples_per_s * seconds_per_usd or None,
-        input_wait_share=_input_wait_share(epochs),
+        input_wait_share=_share(epochs, lambda epoch: epoch.input_wait_s),
         eval_s=median(evaluations_s) if evaluations_s else None,
         inference_p50_s=inference.latency_p50_s if inference else None,
         inference_p99_s=inference.latency_p99_s if inference else None,
@@ -268,10 +304,11 @@ def _speed(source: Source, steady: SteadyPart) -> Speed:
     )
 
 
-def _input_wait_share(epochs: Sequence[Epoch]) -> float | None:
+def _share(epochs: Sequence[Epoch], seconds_of: Callable[[Epoch], float | None]) -> float | None:
+    """Of the wall time of these epochs; None unless each says it."""
     wall_s = sum(epoch.wall_s for epoch in epochs)
-    waits = [epoch.input_wait_s for epoch in epochs if epoch.input_wait_s is not None]
-    return sum(waits) / wall_s if wall_s and len(waits) == len(epochs) else None
+    spent = [seconds for epoch in epochs if (seconds := seconds_of(epoch)) is not None]
+    return sum(spent) / wall_s if wall_s and len(spent) == len(epochs) else None
 
 
 def _accuracy(record: Record) -> Accuracy:
@@ -300,7 +337,16 @@ def _usage(source: Source, steady: SteadyPart) -> Usage:
         impossible_step_s=compiled.surely_s if compiled else None,
         host_peak_bytes=record.memory.host_peak_bytes,
         device_peak_bytes=record.memory.device_peak_bytes,
+        device_use=record.device_use,
+        epoch_joules_per_million_samples=_joules_per_million_samples(record),
     )
+
+
+def _joules_per_million_samples(record: Record) -> float | None:
+    """In the epochs of the last part, which its counters were read in."""
+    energy_j = record.device_use.epochs_energy_j if record.device_use else None
+    samples = sum(epoch.samples for epoch in record.epochs if epoch.part == len(record.parts))
+    return energy_j / samples * 1e6 if energy_j is not None and samples else None
 
 
 def _learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 
 from orchestrator.domain.runs import Stage
 from orchestrator.domain.statistics import Interval
+from trainer.record.device_use import DeviceUse
 
 
 class Section(BaseModel):
@@ -33,7 +34,8 @@ class Hardware(Section):
     """The devices that trained.
 
     device_models: of the devices, as "Tesla T4"; empty where the record does not say. chips: TPU chips or GPUs of the
-    accelerator, of the devices that the record counts where it is in no catalog.
+    accelerator, of the devices that the record counts where it is in no catalog. Of all of them, by the catalog:
+    dense_flops_per_s, the peak at the run's precision; most_flops_per_s, at any; memory_bytes_per_s, to their memory.
     """
 
     device: str
@@ -43,13 +45,41 @@ class Hardware(Section):
     simulated: bool
     replicas: int | None
     chips: int | None
+    dense_flops_per_s: float | None
+    most_flops_per_s: float | None
+    memory_bytes_per_s: float | None
 
 
 class Host(Section):
-    """The machine that the devices are in."""
+    """The machine that the devices are in.
+
+    Of the time of the same epochs as `Speed.eval_s`: cpu_wait_share, what the trainer's threads together waited for a
+    CPU; cpu_steal_share, of all cores, what the hypervisor gave to other machines.
+    """
 
     host_cores: int
     host_ram_bytes: int
+    cpu_model: str | None
+    kernel: str
+    image: str | None
+    cpu_wait_share: float | None
+    cpu_steal_share: float | None
+
+
+class Work(Section):
+    """What an epoch is. `sample`: shapes and types of input and target. `evaluation`: whether it is timed apart.
+
+    epoch_samples, epoch_steps: of the last steady epoch. model_sizes: "none" of a workload without any.
+    """
+
+    flops_per_sample: int | None
+    parameter_bytes: int | None
+    model_sizes: str | None
+    sample: str | None
+    epoch_samples: int | None
+    epoch_steps: int | None
+    evaluation: str
+    profile_s: float
 
 
 class Training(Section):
@@ -74,7 +104,8 @@ class Settings(Section):
     mantissa_bits: that a matrix product on the devices keeps (docs/measuring.md). xla_measured: whether XLA was chosen
     by trying both. batch_searched: whether the batch is what the trainer found best. checkpointed_epochs: in or after
     how many of its epochs it wrote a checkpoint. location: where its samples were read from. unsynchronised_epochs: of
-    a script, which did not wait for the device in them.
+    a script, which did not wait for the device in them. unsteady: why its last epoch is not steady. unproven: what
+    rests on somebody's word, or on weaker evidence than the device's counters (docs/record.md).
     """
 
     code: str
@@ -93,6 +124,8 @@ class Settings(Section):
     checkpointed_epochs: int
     location: str | None
     unsynchronised_epochs: int
+    unsteady: str = ""
+    unproven: tuple[str, ...] = ()
 
 
 class Versions(Section):
@@ -218,7 +251,7 @@ class Usage(Section):
 
     mean_step_s: of a steady epoch, all in it included; compiled_step_s: what the TPU compiler's program takes at least
     (docs/compiling.md), where it was asked; compiled_share: the latter over the former; impossible_step_s: what is
-    faster than this was measured wrongly.
+    faster than this was measured wrongly. device_use: what the devices' own counters say (`trainer.record.device_use`).
     """
 
     flops_per_s: float | None
@@ -229,6 +262,8 @@ class Usage(Section):
     impossible_step_s: float | None
     host_peak_bytes: int
     device_peak_bytes: int | None
+    device_use: DeviceUse | None = None
+    epoch_joules_per_million_samples: float | None = None
 
 
 class Money(Section):
@@ -313,8 +348,8 @@ class RunMetrics(Section):
     accelerator: what is compared, `v3-8` or `v3-8 jax`; ran_on: the accelerator alone, or the device of a record from
     elsewhere. asked_for: the accelerator that was rented, and experiment: its launch, when the ledger knows them.
     variant: what tells it from other runs of its workload besides accelerator, batch and samples, in words, known when
-    all runs are (`matching`). stages: as the ledger saw them, provision to teardown. workers: of a slice, by their own
-    records, of which those of missing_workers are not here.
+    all runs are (`matching`). contradictions: figures of its record that do not add up. stages: as the ledger saw them,
+    provision to teardown. workers: of a slice, by their own records, of which those of missing_workers are not here.
     """
 
     name: str
@@ -327,8 +362,10 @@ class RunMetrics(Section):
     ran_on: str
     asked_for: str | None
     variant: tuple[str, ...] = ()
+    contradictions: tuple[str, ...]
     hardware: Hardware
     host: Host
+    work: Work
     training: Training
     settings: Settings
     versions: Versions

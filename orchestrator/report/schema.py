@@ -115,10 +115,11 @@ class Pairing(BaseModel):
     all comparisons of the report. `epoch_usd_interval` includes that of what an epoch costs on them, slower / faster as
     well: below 1 the faster one is more expensive. `verdict`: "faster" when the ratio is not 1, false in 5 % of reports
     at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "invalid" when fairness calls the
-    pairing so, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
-    `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None when not the same.
-    `variant`: what tells it from other pairings besides. `at_chance`: how many of its runs are no better than chance.
-    `end_to_end`: what counts besides steady epochs.
+    pairing so, whatever the interval. `launches`: of how many its runs are at most; several are themselves the repeats.
+    `more_repeats` on each side in a launch of their own, or more of such launches, would probably decide an
+    inconclusive one, at `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None
+    when not the same. `variant`: what tells it from other pairings besides. `at_chance`: how many of its runs are no
+    better than chance. `end_to_end`: what counts besides steady epochs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -143,6 +144,7 @@ class Pairing(BaseModel):
     verdict: Verdict
     more_repeats: int | None
     more_usd: Decimal | None
+    launches: int
     sentence: str = ""
     at_chance: int
     end_to_end: EndToEnd

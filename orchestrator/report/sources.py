@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.compiled_step import StepModel
+from orchestrator.domain.hardware import Chip, gpu_called
 from orchestrator.domain.money import ZERO, usd_for
 from orchestrator.domain.names import of_worker
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
@@ -41,7 +42,7 @@ class Source:
     data sets are staged beside the VM, its bucket's. `looks`: how often the sweep that the run is of may look at the
     verdict and stop, its end included. `target_accuracy` is what its launch stated. `compiled`: the bound of its step
     where the TPU compiler was asked before, of several compilers the lowest. `others`: what the workers besides the
-    first recorded, whose record is the run's.
+    first recorded, whose record is the run's. `left_out`: runs of its launch that have ended and are not compared.
     """
 
     path: str
@@ -60,6 +61,7 @@ class Source:
     run_state: RunState | None = None
     compiled: StepBound | None = None
     others: Others = field(default_factory=Others)
+    left_out: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -78,9 +80,34 @@ class Source:
         return f"{device.kind} x{device.count}" if device else "unknown device"
 
     @property
+    def device_models(self) -> tuple[str, ...]:
+        """Each model once; () where the record does not say.
+
+        A name is "GPU:0 Tesla T4", of a TPU or CPU mostly without the model; a CPU's is the host's.
+        """
+        device = self.record.device
+        if device is None or device.simulated:
+            return ()
+        if device.kind == "cpu":
+            return tuple(filter(None, (self.record.host.cpu_model,)))
+        models = [name.partition(" ")[2].strip() for name in device.names]
+        return tuple(sorted(set(models))) if all(models) else ()
+
+    @property
     def ran_on(self) -> str:
-        """The accelerator; of a record from elsewhere the device, or what that stands in for."""
-        return self.accelerator or self.device.removeprefix("cpu standing in for ")
+        """The accelerator; of a record from elsewhere the devices and their model, or what they stand in for."""
+        if self.accelerator is not None:
+            return self.accelerator
+        is_cpu = self.record.device is not None and self.record.device.kind == "cpu"
+        return " ".join((self.device.removeprefix("cpu standing in for "), *(() if is_cpu else self.device_models)))
+
+    @property
+    def chip(self) -> Chip | None:
+        """What the catalog knows of the devices: by the accelerator, else by the name of their one model."""
+        if known := known_accelerator(self.ran_on):
+            return known.hardware
+        is_gpu = self.record.device is not None and self.record.device.kind == "gpu"
+        return gpu_called(self.device_models[0]) if is_gpu and len(self.device_models) == 1 else None
 
     @property
     def chips(self) -> int | None:
@@ -117,12 +144,29 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
     for each in [each for name in names for each in _runs_or_file(name, ledger, collected)]:
         source = _source(each, ledger)
         found.setdefault(source.path, source)  # given twice is compared once
-    return list(found.values())
+    return _with_left_out(list(found.values()), ledger)
+
+
+def _with_left_out(sources: Sequence[Source], ledger: Ledger) -> list[Source]:
+    """The same, each with the runs of its launch that are over and not among them; those not needed are none."""
+    given, launches = {source.record.run_id for source in sources}, {source.experiment for source in sources}
+    left_out = {
+        launch: tuple(
+            f"{run.id} {run.state.value}" for run in ledger.runs(launch) if run.id not in given and _counts(run)
+        )
+        for launch in launches
+        if launch
+    }
+    return [replace(source, left_out=left_out.get(source.experiment or "", ())) for source in sources]
+
+
+def _counts(run: Run) -> bool:
+    return run.record is not None or (run.stage is Stage.DONE and run.state is not RunState.NOT_NEEDED)
 
 
 def sources_of_runs(runs: Iterable[Run], ledger: Ledger) -> list[Source]:
     """The records of those runs that have one. Raises UsageError for one that cannot be read."""
-    return [_source(run, ledger) for run in runs if run.record]
+    return _with_left_out([_source(run, ledger) for run in runs if run.record], ledger)
 
 
 def not_ended(sources: Iterable[Source], ledger: Ledger) -> str:

@@ -12,15 +12,19 @@ from typing import Literal
 
 from orchestrator.domain.money import SECONDS_PER_HOUR, ZERO, usd_for
 from orchestrator.domain.statistics import (
-    FALSE_VERDICTS,
+    LEAST_EPOCHS,
+    LEAST_RUNS,
     Decision,
     Outlay,
     Sides,
     break_even,
     centre,
     decided,
+    error_of,
     more_repeats,
+    observed,
     ratio_interval,
+    repeats_of,
 )
 from orchestrator.report.matching import Match
 from orchestrator.report.run_schema import RunMetrics
@@ -49,7 +53,7 @@ def judge(matches: Sequence[Match], looks: int, targets: Targets) -> tuple[Judge
     One report is one family of tests: of each pairing its steady epochs (time and cost), its way to a stated target
     (time and cost) and its all-in cost.
     """
-    error = FALSE_VERDICTS / looks
+    error = error_of(looks)
     pairs = [_pair(match, targets) for match in matches]
     decisions = iter(decided([test for pair in pairs for test in pair.tests], error))
     return tuple(_judged(pair, [next(decisions) for _ in pair.tests], error) for pair in pairs)
@@ -57,12 +61,13 @@ def judge(matches: Sequence[Match], looks: int, targets: Targets) -> tuple[Judge
 
 @dataclass(frozen=True)
 class _Measured:
-    """One figure of both sides, faster first; without them, `why`. `claims`: a verdict may follow from it."""
+    """One figure of both sides, faster first, and their means; without them, `why`. `claims`: a verdict may follow."""
 
     figure: Figure
     sides: Sides | None
     why: str
     claims: bool
+    means: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,9 @@ class _Pair:
 
         The rates of an hour being known, time and cost to the target are one comparison (`statistics.decided`).
         """
-        steady: list[Sides] = [(_seconds(self.slow), _seconds(self.fast))]
+        steady: list[Sides] = [_observed(self.slow, self.fast, _epoch_s)]
         if all(run.money.usd_per_steady_epoch for run in (*self.slow, *self.fast)):
-            steady.append((_dollars(self.slow), _dollars(self.fast)))
+            steady.append(_observed(self.slow, self.fast, _usd_of_epoch))
         others = [[each.sides for each in group if each.claims and each.sides] for group in self.others]
         return [steady, *filter(None, others)]
 
@@ -101,7 +106,7 @@ def _pair(match: Match, targets: Targets) -> _Pair:
     sides = (match.left, match.right)
     if len({run.batch for run in match.runs}) > 1:  # whole batches of different sizes leave out different numbers
         sides = tuple(map(_for_all_samples, match.left)), tuple(map(_for_all_samples, match.right))
-    fast, slow = sorted(sides, key=lambda runs: centre(_seconds(runs)))
+    fast, slow = sorted(sides, key=_mean_s)
     why_not = _why_no_target(fast, slow)
     caveats = (() if targets.is_stated else (CHOSEN,)) + _unlike(fast, slow)
     to_target: tuple[tuple[Figure, _Of], ...] = (
@@ -109,7 +114,7 @@ def _pair(match: Match, targets: Targets) -> _Pair:
         ("cost to target", lambda run: run.accuracy.target_usd),
     )
     target = tuple(
-        _measured(figure, None if why_not else _sides(fast, slow, of), why_not or _NO_RATE, claims=not caveats)
+        _measured(figure, None if why_not else (fast, slow), of, why_not or _NO_RATE, claims=not caveats)
         for figure, of in to_target
     )
     return _Pair(match, slow, fast, target, _all_in(fast, slow), caveats, targets.is_late)
@@ -153,47 +158,71 @@ def _unlike(fast: _Runs, slow: _Runs) -> tuple[str, ...]:
     settings: tuple[tuple[str, _Of], ...] = (
         ("learning rates", lambda run: run.settings.learning_rate),
         ("global batches", lambda run: None if searched else run.global_batch),
+        ("shares of epochs evaluated", _evaluated_share),  # who is evaluated more often meets a target sooner by chance
     )
     sides = {name: [{of(run) for run in runs} - {None} for runs in (fast, slow)] for name, of in settings}
     return tuple(f"with unlike {name}" for name, (ours, theirs) in sides.items() if ours and theirs and ours != theirs)
+
+
+def _evaluated_share(run: RunMetrics) -> float:
+    return sum(point.accuracy is not None for point in run.curve) / max(1, len(run.curve))
 
 
 def _all_in(fast: _Runs, slow: _Runs) -> _Measured:
     """Cost of runs, as settled, where all of them trained as much."""
     trained = {(run.epochs, run.train_samples) for run in (*fast, *slow)}
     if len(trained) > 1:
-        return _measured("all-in cost", None, "not every run trained as many epochs of as many samples")
-    return _measured(
-        "all-in cost", _sides(fast, slow, lambda run: run.money.usd), "no settled cost above 0 of every run"
-    )
+        return _Measured("all-in cost", None, "not every run trained as many epochs of as many samples", claims=False)
+    return _measured("all-in cost", (fast, slow), lambda run: run.money.usd, "no settled cost above 0 of every run")
 
 
-def _measured(figure: Figure, sides: Sides | None, why: str, *, claims: bool = True) -> _Measured:
-    return _Measured(figure, sides, "" if sides else why, claims)
+def _measured(
+    figure: Figure, sides: tuple[_Runs, _Runs] | None, of: _Of, why: str, *, claims: bool = True
+) -> _Measured:
+    """Of every run; `why` where a run has none above 0, or there are no sides."""
+    if sides is None or not all(map(of, (*sides[0], *sides[1]))):
+        return _Measured(figure, None, why, claims)
+
+    def value(run: RunMetrics) -> float:
+        return float(of(run) or 0)
+
+    fast, slow = (_mean(side, value) for side in sides)
+    return _Measured(figure, _observed(*sides, value), "", claims, (fast, slow))
 
 
-def _sides(fast: _Runs, slow: _Runs, of: _Of) -> Sides | None:
-    """A figure of every run; None where one has none above 0."""
-    fast_side, slow_side = ([float(value) for run in runs if (value := of(run))] for runs in (fast, slow))
-    return (fast_side, slow_side) if len(fast_side) == len(fast) and len(slow_side) == len(slow) else None
+def _of_launches(runs: _Runs, of: Callable[[RunMetrics], float]) -> list[tuple[str | None, float]]:
+    return [(run.experiment, of(run)) for run in runs]
 
 
-def _seconds(runs: _Runs) -> list[float]:
-    return [run.compared_epoch_s for run in runs if run.compared_epoch_s]
+def _observed(left: _Runs, right: _Runs, of: Callable[[RunMetrics], float]) -> Sides:
+    return observed(_of_launches(left, of), _of_launches(right, of))
 
 
-def _dollars(runs: _Runs) -> list[float]:
-    return [float(run.money.usd_per_steady_epoch) for run in runs if run.money.usd_per_steady_epoch]
+def _mean(runs: _Runs, of: Callable[[RunMetrics], float]) -> float:
+    return centre(repeats_of(_of_launches(runs, of)))
+
+
+def _epoch_s(run: RunMetrics) -> float:
+    assert run.compared_epoch_s is not None
+    return run.compared_epoch_s
+
+
+def _usd_of_epoch(run: RunMetrics) -> float:
+    return float(run.money.usd_per_steady_epoch or 0)
+
+
+def _mean_s(runs: _Runs) -> float:
+    return _mean(runs, _epoch_s)
 
 
 def _judged(pair: _Pair, decisions: Sequence[Sequence[Decision]], error: float) -> Judged:
     (time, *costs), *others = decisions
     cost = costs[0] if costs else None
     match, slow, fast = pair.match, pair.slow, pair.fast
-    slow_s, fast_s = centre(_seconds(slow)), centre(_seconds(fast))
+    slow_s, fast_s = _mean_s(slow), _mean_s(fast)
     whole = _end_to_end(pair, [test for tests in others for test in tests], error)
     verdict = _verdict(match, time)
-    more = more_repeats(_seconds(slow), _seconds(fast), time.level) if verdict == "inconclusive" else None
+    more = more_repeats(*pair.tests[0][0], time.level) if verdict == "inconclusive" else None
     pairing = Pairing(
         workload=match.workload,
         global_batch=match.global_batch,
@@ -210,11 +239,12 @@ def _judged(pair: _Pair, decisions: Sequence[Sequence[Decision]], error: float) 
         adjusted_interval=time.adjusted,
         faster_epoch_usd=_epoch_usd(fast),
         slower_epoch_usd=_epoch_usd(slow),
-        epoch_usd_ratio=centre(_dollars(slow)) / centre(_dollars(fast)) if cost else None,
+        epoch_usd_ratio=_mean(slow, _usd_of_epoch) / _mean(fast, _usd_of_epoch) if cost else None,
         epoch_usd_interval=cost.interval if cost else None,
         verdict=verdict,
         more_repeats=more,
-        more_usd=_more_usd(more, slow, fast),
+        more_usd=None if match.launches > 1 else _more_usd(more, slow, fast),
+        launches=match.launches,
         at_chance=sum(run.accuracy.is_chance for run in match.runs),
         end_to_end=whole,
     )
@@ -224,13 +254,25 @@ def _judged(pair: _Pair, decisions: Sequence[Sequence[Decision]], error: float) 
 def _verdict(match: Match, time: Decision) -> Verdict:
     if match.invalid:
         return "invalid"
-    if time.interval is None:
+    if time.interval is None or (time.differs and too_few(match)):
         return "observation"
     return "faster" if time.differs else "inconclusive"
 
 
+def too_few(match: Match) -> str:
+    """What a verdict lacks, in words; empty where there is enough of it."""
+    runs = [f"{side[0].accelerator} has {len(side)}" for side in (match.left, match.right) if len(side) < LEAST_RUNS]
+    short = [run.name for run in match.runs if run.times.steady.steady_epochs < LEAST_EPOCHS]
+    return "; ".join(
+        (
+            *([f"it takes {LEAST_RUNS} runs of each, {' and '.join(runs)}"] if runs else ()),
+            *([f"it takes {LEAST_EPOCHS} steady epochs a run, which {', '.join(short)} have not"] if short else ()),
+        )
+    )
+
+
 def _more_usd(more: int | None, *sides: _Runs) -> Decimal | None:
-    """Cost of so many more runs of each side; None where the cost of a side is not known."""
+    """Cost of so many runs of each side; None where the cost of a side is not known."""
     costs = [_run_usd(runs) for runs in sides]
     known = [cost for cost in costs if cost is not None]
     return more * sum(known, ZERO) if more is not None and len(known) == len(costs) else None
@@ -262,10 +304,10 @@ def _end_to_end(pair: _Pair, decisions: Sequence[Decision], error: float) -> End
         if each.sides is None:
             ratios.append(Ratio(figure=each.figure, why=each.why))
         elif each.claims:
-            ratios.append(_ratio(each.figure, each.sides, next(left), claims=True))
+            ratios.append(_ratio(each, next(left)))
         else:
             own = Decision(ratio_interval(*each.sides, error), None, differs=False, level=error)
-            ratios.append(_ratio(each.figure, each.sides, own, claims=False))
+            ratios.append(_ratio(each, own))
     ratios = [_as_bounded(each, fast_bound, slow_bound) for each in ratios]
     if pair.match.invalid:
         ratios = [each.model_copy(update={"verdict": each.verdict and "invalid"}) for each in ratios]
@@ -277,19 +319,19 @@ def _end_to_end(pair: _Pair, decisions: Sequence[Decision], error: float) -> End
         faster_reached=_reached(fast),
         slower_reached=_reached(slow),
         ratios=tuple(ratios),
-        break_even=tuple(_crossovers(fast, slow, error)),
+        break_even=tuple(_crossovers(fast, slow, error)) if pair.match.launches == 1 else (),
         faster_usd_is_bound=fast_bound,
         slower_usd_is_bound=slow_bound,
     )
 
 
-def _ratio(figure: Figure, sides: Sides, found: Decision, *, claims: bool) -> Ratio:
-    faster, slower = centre(sides[0]), centre(sides[1])
+def _ratio(measured: _Measured, found: Decision) -> Ratio:
+    faster, slower = measured.means
     verdict: RatioVerdict = "observation"
-    if claims and found.interval is not None:
+    if measured.claims and found.interval is not None:
         verdict = "inconclusive" if not found.differs else "lower" if faster < slower else "higher"
     return Ratio(
-        figure=figure,
+        figure=measured.figure,
         faster_value=faster,
         slower_value=slower,
         ratio=faster / slower,

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "infra/vm"))
 
 from transfer import copy_patiently
 
-from tests.records import make_epoch
+from tests.records import SAMPLES, make_epoch
 from trainer.config import Config, make_config
 from trainer.data.manifest import MANIFEST_NAME, parse_manifest
 from trainer.engines.checkpoint import Position, Restored
@@ -31,7 +31,7 @@ from trainer.record.progress import ProgressReporter
 from trainer.record.record import CHECKPOINT_NAME, Status, worker_dir
 from trainer.record.schema import Data, Device, Epoch, Part
 from trainer.signals import catch_signals, stop_if_requested
-from trainer.timing.facts import Facts
+from trainer.timing.facts import Facts, given_batch
 from trainer.timing.recorder import Recorder
 
 EPOCH_S = 0.05
@@ -123,6 +123,7 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
             ended_at=ended.at,
             part=recorder.part,
             steady=number > first,
+            steps=-(-SAMPLES // (given_batch(config) or SAMPLES)),
         )
         recorder.add_epoch(epoch)
         log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)

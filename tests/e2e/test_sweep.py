@@ -17,8 +17,8 @@ accel = ["t4", "l4"]
 workload = "mnist-mlp"
 batch_size = 200
 data_size = 1000
-epochs = 3
-repeats = 3
+epochs = 4
+repeats = 4
 max_hours = 0.5
 run_by_run = true
 """
@@ -29,13 +29,13 @@ run_by_run = true
 def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestrate: Orchestrate) -> None:
     """`kill -9` with runs in hand and others without money; `attach` ends them all within the money that was planned.
 
-    The last repeat is left out if, and only if, the report of the two before it has a verdict.
+    The last repeat is left out if, and only if, the report of the three before it has a verdict.
     """
     (orchestrate.folder / "sweep.toml").write_text(SWEEP)
     first = orchestrate.start_unforked("launch", "sweep.toml", "--yes", "--json")
     eventually(
         lambda: (
-            [run.attempt for run in orchestrate.runs()] == [1, 1, 1, 1, 0, 0]
+            [run.attempt for run in orchestrate.runs()] == [1, 1, 1, 1, 0, 0, 0, 0]
             and any(run.stage is Stage.PREPARE for run in orchestrate.runs())
         ),
         timeout_s=120,
@@ -46,10 +46,10 @@ def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestr
     with orchestrate.ledger() as ledger:
         runs = ledger.runs()
         committed, held = ledger.committed_usd(), ledger.attempts(unsettled=True)
-    assert [run.state for run in runs[:4]] == [RunState.SUCCEEDED] * 4
-    pairs = orchestrate.run("compare", *(run.id for run in runs[:4]), "--json").json["pairings"]
+    assert [run.state for run in runs[:6]] == [RunState.SUCCEEDED] * 6
+    pairs = orchestrate.run("compare", *(run.id for run in runs[:6]), "--json").json["pairings"]
     stood = [pair["verdict"] for pair in pairs] == ["faster"]
-    assert [run.state for run in runs[4:]] == [RunState.NOT_NEEDED if stood else RunState.SUCCEEDED] * 2
+    assert [run.state for run in runs[6:]] == [RunState.NOT_NEEDED if stood else RunState.SUCCEEDED] * 2
     assert (done.json["spared_usd"] is not None) == stood
     assert (held, done.json["billable_remaining"]) == ([], 0)
     assert 0 < committed < Decimal(5)

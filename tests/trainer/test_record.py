@@ -9,15 +9,20 @@ import pytest
 from pydantic import ValidationError
 
 from tests.records import make_epoch, make_record
+from tests.trainer.device.gpu import Gpus, Work
 from tests.trainer.process import ROOT
 from tests.waiting import eventually
 from trainer.config import make_config
+from trainer.device.looks import Clocks, Look
+from trainer.device.nvml import Nvml
 from trainer.engines.base import BlockResult
 from trainer.errors import RecordError
 from trainer.hardware import peak_of_run
+from trainer.log import Instant
 from trainer.output import OutputDir
 from trainer.record.progress import Autosave
 from trainer.record.record import Record, json_schema, load_record
+from trainer.record.schema import Device
 from trainer.timing.facts import Arithmetic, Facts, Flops
 from trainer.timing.recorder import Recorder
 from trainer.timing.time_accounting import percentile
@@ -245,3 +250,31 @@ def test_missing_and_cut_off_records_are_refused(recorder: Recorder, tmp_path: P
 def test_every_field_is_in_the_written_record(recorder: Recorder) -> None:
     """Absent figures are written as null; none is left out."""
     assert set(json.loads(recorder.snapshot("running").to_json())) == set(Record.model_fields)
+
+
+def test_an_epoch_in_which_the_device_was_idle_is_not_steady(recorder: Recorder) -> None:
+    """By its own counters, whoever trains: epochs 1 to 3 of 10 s, the second one without any work on the GPU."""
+    began_s, work = recorder.started.monotonic_s, [Work(0.0, 10.0, 1), Work(20.0, 30.0, 1)]
+    clock = [0.0]
+    counters = Nvml(
+        Gpus(lambda: work, lambda: clock[0]), lambda _: True, Clocks(lambda: began_s + clock[0], lambda: clock[0])
+    )
+    device = Device(kind="gpu", count=1, names=("GPU:0",), replicas=1, workers=1, simulated=False)
+    recorder.learn(Facts(device=device))
+    for index in (1, 2, 3):
+        recorder.add_epoch(make_epoch(index, 10.0).model_copy(update={"steady": index > 1}))
+        started, ended = (Instant(recorder.started.at, began_s + 10 * each) for each in (index - 1, index))
+        recorder.trained(index, started, ended)
+        recorder.evaluated(ended)
+    unread = recorder.snapshot("running")
+    assert (unread.device_use, [epoch.steady for epoch in unread.epochs]) == (None, [False, True, True])
+    assert unread.unproven == ("weaker evidence of the device: nothing was read from its counters",)
+    while clock[0] < 32:
+        clock[0] += 1.0
+        recorder.monitor.log.take(Look(began_s + clock[0], counters.source, counters.devices()))
+    record = recorder.snapshot("succeeded")
+    assert [epoch.steady for epoch in record.epochs] == [False, False, True]
+    assert [epoch.busy_s for epoch in record.epochs] == pytest.approx([10, 0, 10], abs=0.4)
+    assert record.epochs[1].unsteady == "the device was idle in it"
+    assert (record.timings.steady_epochs, record.unproven) == (1, ())
+    assert recorder.judged_epochs == record.epochs, "as checkpoints keep them"

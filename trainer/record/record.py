@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_val
 
 from trainer.errors import RecordError
 from trainer.log import answer
+from trainer.record.device_use import DeviceUse
 from trainer.record.schema import (
     Code,
     Compute,
@@ -49,7 +50,7 @@ class Record(Section):
     those of all together, times and memory its own. A run that was resumed has several `parts`: epochs, and nothing
     else, are kept from the earlier ones, as the first worker measured them. `missing` says of each absent figure why it
     is, by its path: `timings.compile_s`; `epochs.cpu_wait_s` means that of every epoch without it. A run that did not
-    fail has no `error`.
+    fail has no `error`. `unproven`: what rests on somebody's word, or on weaker evidence than the device's counters.
     """
 
     schema_version: Literal[2] = 2
@@ -75,6 +76,8 @@ class Record(Section):
     replica_check: ReplicaCheck | None = None
     memory: Memory
     compute: Compute
+    device_use: DeviceUse | None = None
+    unproven: tuple[str, ...] = ()
     missing: dict[str, str]
 
     @classmethod

@@ -158,8 +158,9 @@ class Accounted(Section):
     decided or checked before training, as XLA on or off: all of it that the run does not use. batch_search_s: all of
     what `parameters.batch_search` tried, compilation among it. restore_s: reading the checkpoint. steps_s: the training
     steps = training_steps x step_mean_s. input_wait_s, evaluation_s, teardown_s, checkpoint_s: sums over the epochs.
-    inference_s: with its own compilations. bookkeeping_s: log, progress and looks at the operating system between
-    epochs. unaccounted_s: the rest.
+    inference_s: with its own compilations. between_epochs_s: of a script, from the end of an epoch, or of its
+    evaluation, to the next epoch. bookkeeping_s: log, progress and looks at the operating system between epochs.
+    unaccounted_s: the rest.
     """
 
     imports_s: Seconds
@@ -169,6 +170,7 @@ class Accounted(Section):
     probes_s: Seconds = 0.0  # older records do not have it
     restore_s: Seconds
     batch_search_s: Seconds = 0.0  # older records have no search
+    between_epochs_s: Seconds = 0.0  # older records do not have it
     steps_s: Seconds
     input_wait_s: Seconds
     evaluation_s: Seconds
@@ -242,7 +244,9 @@ class Epoch(Section):
     its part, not resumed, no checkpoint inside, and synchronised. test_accuracy: of a sequence, the share of its
     tokens; absent for a regression. synchronised: the host waited for the device before
     `ended_at`; only a script's may be False. What a script does not say of an epoch is None, and what it
-    does of teardown and checkpoints is in `wall_s`.
+    does of teardown and checkpoints is in `wall_s`. unsteady: why it is not steady, "" of those that are, and where
+    nothing but this paragraph explains it. busy_s: seconds in which the device was busy, by its own counters, the mean
+    of all devices. weights_checksum: of what a script's `sync` was given.
     """
 
     index: int = Field(ge=1)
@@ -267,6 +271,9 @@ class Epoch(Section):
     test_loss: float | None
     test_accuracy: float | None = Field(ge=0, le=1)
     test_metrics: tuple[Metric, ...] = ()
+    unsteady: str = ""
+    busy_s: Seconds | None = None  # older records have none of these three
+    weights_checksum: str | None = None
 
     @property
     def cpu_taken_s(self) -> float:

@@ -71,8 +71,15 @@ class BatchTry(Section):
 
 
 class BatchSearch(Section):
-    """What `--batch_size auto` tried, by size, what it chose, and why it tried no larger one (docs/measuring.md)."""
+    """What `--batch_size auto` tried, by size, what it chose, and why it tried no larger one (docs/measuring.md).
+
+    failed_again: what fitted at first, and no more when it was tried once more. others, other_bytes: other processes
+    that held memory of the devices before anything was tried, and how much.
+    """
 
     global_batch: int = Field(ge=1)
     tries: tuple[BatchTry, ...]
     ended: str
+    failed_again: tuple[int, ...] = ()  # older records have none of these
+    others: tuple[str, ...] = ()
+    other_bytes: int = Field(default=0, ge=0)

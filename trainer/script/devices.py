@@ -1,4 +1,7 @@
-"""Proof of the device: what the script's processes have open, as /proc shows it.
+"""What the script's processes have open, as /proc shows it: who has no device open does not train on one.
+
+Who has one open may still train elsewhere: that is for the device's own counters (`trainer/device`), and where these
+can be read what is open is not asked.
 
 A program that computes on an NVIDIA GPU has its /dev/nvidiaN and /dev/nvidia-uvm open: the second is for its memory,
 and one that only looks at the GPU, as nvidia-smi does, leaves it closed. One that computes on a TPU has open, for each
@@ -143,10 +146,12 @@ class DeviceProof:
         self.peak_bytes = max(self.peak_bytes, found.resident_bytes)
         return found
 
-    def look_if_due(self) -> None:
-        """Look again a while after the latest look, however often this is called."""
-        if not self._looks or now().monotonic_s - self._looks[-1].at_s >= LOOK_S:
+    def look_if_due(self) -> bool:
+        """Look again a while after the latest look, however often this is called. Returns whether it was due."""
+        is_due = not self._looks or now().monotonic_s - self._looks[-1].at_s >= LOOK_S
+        if is_due:
             self.look()
+        return is_due
 
     def of_epoch(self, started_s: float, ended_s: float) -> frozenset[str]:
         """The chips that were held in an epoch that began and ended at these times; call it once for each, in order.

@@ -1,12 +1,15 @@
 """From the lines of a script to its epochs: timed by this process's clock, and held against what the script claims.
 
-A figure is always the time between two lines as they were read. What the script says of its times is a claim: one that
-is too far from that is a `ClaimRefused`, and the run fails.
+A figure is always the time between two lines as they were read, also where many are read at once. What the script says
+of its times is a claim: one that is too far from that is a `ClaimRefused`, and the run fails. What it says of its work
+is held against what it says elsewhere and, in `trainer/device`, against the device's counters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from trainer.errors import TrainingFailed
 from trainer.log import Instant
@@ -18,6 +21,11 @@ LATENCY_S = 0.5
 """And so far at least: on a machine with four programs for each core lines were read up to 0.2 s late."""
 SYNC_GAP_S = 0.02
 """So long after its last `sync` an epoch may end at least, and be synchronised; else `TOLERANCE` of it."""
+SHORTEST_S = 0.02
+"""A shorter epoch is never steady: lines that are read in a burst have one time, and what two lines take is not known
+better."""
+SLOW_EVALUATION = 3.0
+"""So many times as long a sample as training an evaluation may take without being listed."""
 
 
 class ClaimRefused(TrainingFailed):
@@ -29,17 +37,21 @@ class EpochSeen:
     """An epoch of the script. `ended` None: it has not. Times are those at which its lines were read.
 
     interval_s: from eval_start to eval_stop, all of them together. accuracy_read: when its latest accuracy was, where
-    no other epoch had begun.
+    no other epoch had begun. samples_note: why it trains on another number of samples than others. checksum: of what
+    its last sync was given. late_accuracies: how many came when another epoch had begun, which do not count.
     """
 
     number: int
     started: Instant
     claimed_start_ms: float | None
     samples: int | None
+    samples_note: str = ""
     synced_ms: float | None = None
     ended: Instant | None = None
     synchronised: bool = False
+    checksum: str | None = None
     interval_s: float | None = None
+    late_accuracies: int = 0
     accuracy: float | None = None
     accuracy_read: Instant | None = None
     train_loss: float | None = None
@@ -115,6 +127,7 @@ class EpochReader:
             self._end(event, moment)
         elif event.key == "orchestrate_sync" and self._open is not None:
             self._open.synced_ms = event.time_ms
+            self._open.checksum = event.value if isinstance(event.value, str) else None
         elif event.key == "eval_start":
             self._eval_started = moment
         elif event.key == "eval_stop":
@@ -142,7 +155,9 @@ class EpochReader:
             raise TrainingFailed(f"epoch {number} of the script begins before epoch {self._open.number} has ended")
         if number <= last:
             raise TrainingFailed(f"the script begins epoch {number} after epoch {last}: number them upwards")
-        self._open = EpochSeen(number, moment, event.time_ms, event.whole("samples"))
+        self._open = EpochSeen(
+            number, moment, event.time_ms, event.whole("samples"), str(event.metadata.get("samples_note") or "")
+        )
 
     def _end(self, event: Event, moment: Instant) -> None:
         epoch, self._open = self._open, None
@@ -186,13 +201,20 @@ class EpochReader:
         if target is None or result is None:
             return
         if event.key == "eval_accuracy":
-            target.accuracy = result
-            if self._open is None and target is self.epochs[-1]:
-                target.accuracy_read = moment
+            self._take_accuracy(target, result, moment)
         elif event.key == "train_loss":
             target.train_loss = result
         elif event.key == "eval_loss":
             target.eval_loss = result
+
+    def _take_accuracy(self, target: EpochSeen, accuracy: float, moment: Instant) -> None:
+        """It counts at its epoch alone: before another one begins."""
+        if target is not (self._open or self.epochs[-1]):
+            target.late_accuracies += 1
+            return
+        target.accuracy = accuracy
+        if self._open is None:
+            target.accuracy_read = moment
 
     def _epoch_of(self, event: Event) -> EpochSeen | None:
         number = event.whole("epoch_num")
@@ -200,6 +222,49 @@ class EpochReader:
         if number is not None:
             return next((epoch for epoch in known if epoch.number == number + self.epoch_shift), None)
         return known[-1] if known else None
+
+
+def doubts(epochs: Sequence[EpochSeen], place: int) -> str:
+    """Return why an epoch of a process is not steady, by what the script says itself; "" for nothing."""
+    epoch = epochs[place]
+    if place == 0:
+        return "the first of its process: compilation and the first use of the device are in it"
+    if not epoch.synchronised:
+        return "nothing waited for the device at its end: orchestrate_timing.sync"
+    if epoch.wall_s < SHORTEST_S:
+        return f"it took less than {SHORTEST_S:g} s between its lines as they were read"
+    if epoch.checksum is not None and epoch.checksum == epochs[place - 1].checksum:
+        return "what its sync waited for has not changed since the epoch before"
+    if epoch.samples_note:
+        return f"it trains on another number of samples: {epoch.samples_note}"
+    if len({each.samples for each in epochs if not each.samples_note}) > 1:
+        return "epochs train on different numbers of samples, and samples_note does not say why"
+    return ""
+
+
+def unproven(epochs: Sequence[EpochSeen], eval_samples: int | None) -> tuple[str, ...]:
+    """Return what of these epochs rests on what the script says, in sentences."""
+    if not epochs:
+        return ()
+    found = ["how many samples an epoch trains on, and its accuracy, are what the script says"]
+    found += dict.fromkeys(f"other numbers of samples: {each.samples_note}" for each in epochs if each.samples_note)
+    if any(each.checksum is None for each in epochs):
+        found.append("no checksum shows that weights change: sync was not given arrays of JAX, TensorFlow or PyTorch")
+    if late := sum(each.late_accuracies for each in epochs):
+        found.append(f"{late} accuracies were logged after the next epoch had begun, and do not count")
+    ratios = [ratio for each in epochs if (ratio := evaluation_ratio(each, eval_samples)) is not None]
+    if ratios and median(ratios) > SLOW_EVALUATION:
+        found.append(f"evaluation takes {median(ratios):.3g} times as long a sample as training does")
+    elif eval_samples is None and any(each.eval_s is not None for each in epochs):
+        found.append("evaluation cannot be held against training: the script does not log eval_samples")
+    return tuple(found)
+
+
+def evaluation_ratio(epoch: EpochSeen, eval_samples: int | None) -> float | None:
+    """Return how many times as long as training on a sample its evaluation takes; None where nobody knows."""
+    if epoch.eval_s is None or not eval_samples or not epoch.samples or not epoch.wall_s:
+        return None
+    return (epoch.eval_s / eval_samples) / (epoch.wall_s / epoch.samples)
 
 
 def _is_synchronised(epoch: EpochSeen, stop: Event) -> bool:

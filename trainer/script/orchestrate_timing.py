@@ -5,7 +5,7 @@ device = timing.accelerator()                # "gpu" or "tpu"; "cpu" where a CPU
 for number in range(1, epochs + 1):
     with timing.epoch(number, samples):      # samples that this epoch trains on
         ...                                  # train
-        timing.sync(weights)                 # the last thing in it: wait until the device has computed them
+        timing.sync(weights)                 # the last thing in it: wait until the device has computed all of them
     timing.accuracy(share)                   # of the test samples, after that epoch
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 _devices: list[Any] = []  # files of stand-ins, open until the process ends
 _synced_s = [-1e9]  # when the latest `sync` was done
+_adders: dict[str, Any] = {}  # compiled functions, by framework
 
 
 def accelerator() -> str:
@@ -32,22 +33,32 @@ def accelerator() -> str:
 
 
 @contextmanager
-def epoch(number: int, samples: int) -> Iterator[None]:
-    """One epoch, numbered from 1, that trains on so many samples. Without `sync` at its end it is an observation."""
+def epoch(number: int, samples: int, samples_note: str = "") -> Iterator[None]:
+    """One epoch, numbered from 1, that trains on so many samples. Without `sync` at its end it is an observation.
+
+    `samples_note`: why these are not as many as in other epochs.
+    """
     began_s = time.perf_counter()
-    log("epoch_start", None, epoch_num=number, samples=samples)
+    log("epoch_start", None, epoch_num=number, samples=samples, samples_note=samples_note)
     yield
     ended_s = time.perf_counter()
     times = {"duration_s": ended_s - began_s, "since_sync_s": ended_s - _synced_s[0]}
     log("epoch_stop", None, epoch_num=number, samples=samples, **times)
 
 
-def sync(value: Any) -> None:
-    """Wait until the device has computed the value: a tensor, array, variable or model's weights, or many in a tree."""
-    if not _wait(value):
+def sync(value: Any) -> str | None:
+    """Wait until the device has computed the value: a tensor, array, variable or model's weights, or many in a tree.
+
+    Returns a checksum of all their bits, added up on the device, which shows that they change from epoch to epoch; None
+    where not all are arrays of one framework that are whole on this process's devices.
+    """
+    arrays = list(value) if hasattr(value, "__next__") else value  # what an iterator gives is needed twice
+    if not _wait(arrays):
         raise TypeError("sync needs what the training has computed, such as the model's weights; this tree is empty")
-    log("orchestrate_sync", None)
+    checksum = _checksum(arrays)
+    log("orchestrate_sync", checksum)
     _synced_s[0] = time.perf_counter()  # after that line: writing it may take long on a busy machine
+    return checksum
 
 
 def accuracy(share: Any) -> None:
@@ -98,3 +109,74 @@ def _wait_for_leaves(value: Any) -> int:  # of a tree of JAX that is a class of 
     if not all(hasattr(leaf, "block_until_ready") for leaf in leaves):
         raise TypeError(f"sync needs what a device has computed; a {type(value).__name__} already is on the host")
     return sum(map(_wait, leaves))
+
+
+def _checksum(value: Any) -> str | None:
+    """Of whatever `_wait` takes. It must not end a training, so whatever a framework refuses is not added up."""
+    try:
+        arrays = _leaves(value)
+        for owner, add_up in (("jax", _add_up_jax), ("tensorflow", _add_up_tensorflow), ("torch", _add_up_torch)):
+            if owner in sys.modules and arrays and all(_is_of(owner, each) for each in arrays):
+                total = add_up(arrays)
+                return None if total is None else f"{total % 2**64:016x}"
+    except Exception as error:
+        sys.stderr.write(f"orchestrate_timing: no checksum: {type(error).__name__}: {error}\n")
+    return None
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The arrays in a tree, of variables their values."""
+    if isinstance(value, (dict, list, tuple)):
+        return [leaf for each in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(each)]
+    if type(value).__module__.partition(".")[0] == "keras" and hasattr(value, "value"):
+        return _leaves(value.value)
+    if isinstance(getattr(value, "values", None), tuple):  # one for each replica: they are alike
+        return _leaves(value.values[0])
+    is_one = any(_is_of(owner, value) for owner in ("jax", "tensorflow", "torch"))
+    return [value] if is_one or "jax" not in sys.modules else sys.modules["jax"].tree_util.tree_leaves(value)
+
+
+def _is_of(owner: str, value: Any) -> bool:
+    kind = {"jax": "Array", "tensorflow": "Tensor", "torch": "Tensor"}[owner]
+    module = sys.modules.get(owner)
+    also = (module.Variable,) if owner == "tensorflow" and module else ()
+    return module is not None and isinstance(value, (getattr(module, kind), *also))
+
+
+def _add_up_jax(arrays: list[Any]) -> int | None:
+    jax = sys.modules["jax"]
+    if not all(array.is_fully_addressable for array in arrays):
+        return None  # all processes would have to ask for it together
+
+    def add_up(arrays: list[Any]) -> Any:
+        total = jax.numpy.uint32(0)
+        for array in arrays:
+            if jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+                bits = jax.lax.bitcast_convert_type(array, f"uint{8 * min(array.dtype.itemsize, 4)}")
+                total += bits.astype("uint32").sum(dtype="uint32")
+        return total
+
+    if "jax" not in _adders:
+        _adders["jax"] = jax.jit(add_up)
+    return int(_adders["jax"](arrays))
+
+
+def _add_up_tensorflow(arrays: list[Any]) -> int:
+    tf = sys.modules["tensorflow"]
+
+    def add_up(arrays: list[Any]) -> Any:
+        signed = {2: tf.int16, 4: tf.int32, 8: tf.int64}
+        bits = [tf.bitcast(each, signed[each.dtype.size]) for each in arrays if each.dtype.is_floating]
+        return tf.add_n([tf.reduce_sum(tf.cast(each, tf.int64)) for each in bits])
+
+    if "tensorflow" not in _adders:
+        _adders["tensorflow"] = tf.function(add_up)
+    return int(_adders["tensorflow"]([tf.convert_to_tensor(each) for each in arrays]))
+
+
+def _add_up_torch(arrays: list[Any]) -> int:
+    torch = sys.modules["torch"]
+    signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    floats = [each.detach() for each in arrays if each.is_floating_point()]
+    sums = [each.view(signed[each.element_size()]).sum(dtype=torch.int64).cpu() for each in floats]
+    return sum(map(int, sums))

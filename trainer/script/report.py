@@ -8,22 +8,26 @@ import resource
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from trainer.device.log import DeviceLog, Use
+from trainer.device.phases import Span
 from trainer.errors import CodeError, first_line
 from trainer.log import Instant, now
+from trainer.record.device_use import WHY_MISSING as DEVICE_WHY_MISSING
 from trainer.record.machine import describe_host, describe_software
 from trainer.record.record import Record, Status
 from trainer.record.schema import Code, Compute, Data, Device, Epoch, Memory, Parameters, Part, Software, Timings
 from trainer.script.checkpoints import RunSoFar
-from trainer.script.epochs import EpochReader, EpochSeen
+from trainer.script.epochs import EpochReader, EpochSeen, doubts, unproven
 from trainer.script.job import ScriptJob
 from trainer.timing.time_accounting import TimeLedger
 from trainer.user_code import CodeTree, folder_tree, unpacked
 
 _OTHERWISE = "not known of a script: it runs as its author wrote it"
-_WHY_MISSING = {
+_WHY_MISSING = DEVICE_WHY_MISSING | {
     "ended_at": "the run is still running",
     "device": "no epoch has shown yet what it trains on",
     "data": "no data set was given with --data: the script has its own",
@@ -31,7 +35,7 @@ _WHY_MISSING = {
     "software.jax": "JAX is not installed where the script runs",
     "software.keras": "Keras is not installed where the script runs",
     "software.numpy": "NumPy is not installed where the script runs",
-    "timings.steady_epoch_s": "no epoch but the first of a process waited for the device: orchestrate_timing.sync",
+    "timings.steady_epoch_s": "no epoch has ended",
     "timings.first_epoch_s": "no epoch has ended",
     "timings.setup_s": "no epoch has begun",
     "timings.compile_s": "part of the script's first epoch, or of what comes before it",
@@ -59,9 +63,10 @@ print(json.dumps({"python": platform.python_version(), "packages": names}))
 class Report:
     """What is known of a run so far, and its record."""
 
-    def __init__(self, job: ScriptJob, reader: EpochReader) -> None:
+    def __init__(self, job: ScriptJob, reader: EpochReader, device_log: DeviceLog) -> None:
         self._job = job
         self._reader = reader
+        self._device_log = device_log
         self.started = now()
         self.script_started: Instant | None = None
         self.data_load_s: float | None = None
@@ -76,8 +81,9 @@ class Report:
     def record(self, status: Status, error: str | None = None) -> Record:
         """The record as things stand."""
         moment, so_far = now(), self.so_far()
+        use = self._use(moment)
         return Record.explained(
-            _WHY_MISSING,
+            _reasons(so_far.epochs),
             _OTHERWISE,
             run_id=self._job.run_id,
             workload=self._job.workload,
@@ -99,6 +105,8 @@ class Report:
             inference=None,
             memory=self._memory(),
             compute=Compute(flops_per_sample=None, peak_flops_per_s=None, peak_note=_OTHERWISE, mfu=None),
+            device_use=use.section,
+            unproven=self._unproven(use),
         )
 
     def so_far(self, kept_at: datetime | None = None) -> RunSoFar:
@@ -111,8 +119,13 @@ class Report:
         kept = tuple(epoch for epoch in self.earlier.epochs if first is None or epoch.index < first)
         parts = self.earlier.parts if kept else ()
         number = len(parts) + 1
-        epochs = tuple(self._epoch(place, number, epoch) for place, epoch in enumerate(own))
+        use = self._use(now())
+        epochs = tuple(self._epoch(own, place, number, use) for place in range(len(own)))
         return RunSoFar((*parts, self._part(number, kept_at)), (*kept, *epochs), self._reader.epoch_shift)
+
+    def epochs_used(self) -> dict[int, int]:
+        """Return the number of devices that were busy in each epoch that their counters have been read for."""
+        return {number: each.used for number, each in self._use(now()).epochs.items()}
 
     def _first_number(self) -> int | None:
         """Of the first epoch that the script has begun here."""
@@ -120,18 +133,23 @@ class Report:
         return first.number if first else None
 
     def _device(self) -> Device | None:
-        """What all epochs so far had open: the fewest devices of any."""
+        """The fewest devices that were busy in any epoch that used one; without counters, that any epoch had open."""
         accelerator = self._job.accelerator
         if not self._reader.epochs:
             return None
         chips = min((epoch.devices for epoch in self._reader.epochs), key=len)
-        if not chips and accelerator.kind != "cpu":
+        names: Sequence[str] = sorted(chips) or ["CPU"]
+        used = len(chips)
+        if counted := self.epochs_used():
+            used = min(filter(None, counted.values()), default=0)
+            names = [f"{accelerator.kind.upper()}:{place} {name}" for place, name in enumerate(self._device_log.names)]
+        if not used and accelerator.kind != "cpu":
             return None
-        count = accelerator.devices_of(len(chips)) if accelerator.kind != "cpu" else 1
+        count = accelerator.devices_of(used) if accelerator.kind != "cpu" else 1
         return Device(
             kind=accelerator.record_kind,
             count=count,
-            names=tuple(sorted(chips)) or ("CPU",),
+            names=tuple(names),
             replicas=count,
             workers=1,
             simulated=self._job.simulated,
@@ -185,6 +203,8 @@ class Report:
         ledger.add("setup", setup_s or 0.0)
         ledger.add_steps(0, sum(epoch.wall_s for epoch in own))
         ledger.add("evaluation", sum(epoch.eval_s or 0.0 for epoch in own))
+        spans = self._spans()
+        ledger.add("between_epochs", sum(after.start_s - span.over_s for span, after in pairwise(spans)))
         return Timings(
             imports_s=None,
             setup_s=setup_s,
@@ -205,6 +225,27 @@ class Report:
         first = self._reader.epochs[0] if self._reader.epochs else self._reader.open_epoch
         return first.started if first else None
 
+    def _spans(self) -> list[Span]:
+        """The epochs that have ended, and their evaluations, by this process's clock."""
+        spans, reader = list[Span](), self._reader
+        for place, seen in enumerate(reader.epochs):
+            ended_s = (seen.ended or seen.started).monotonic_s
+            following = reader.epochs[place + 1] if place + 1 < len(reader.epochs) else reader.open_epoch
+            over_s = None if seen.eval_s is None else ended_s + seen.eval_s
+            if over_s is not None and following is not None:
+                over_s = min(over_s, following.started.monotonic_s)
+            ratio = reader.eval_samples / seen.samples if reader.eval_samples and seen.samples else None
+            spans.append(Span(seen.number, seen.started.monotonic_s, ended_s, over_s, ratio))
+        return spans
+
+    def _use(self, moment: Instant) -> Use:
+        if self._job.accelerator.kind == "cpu":
+            return Use(None, {}, ())
+        return self._device_log.use(self._spans(), self.started.monotonic_s, moment.monotonic_s)
+
+    def _unproven(self, use: Use) -> tuple[str, ...]:
+        return (*use.weaker, *use.strays, *unproven(self._reader.epochs, self._reader.eval_samples))
+
     def _part(self, number: int, kept_at: datetime | None) -> Part:
         kept_s = (kept_at - self.started.at).total_seconds() if kept_at else None
         resumed = self._first_number() if number > 1 else None
@@ -219,13 +260,16 @@ class Report:
             resumed_step=None if resumed is None else 0,
         )
 
-    def _epoch(self, place: int, part: int, seen: EpochSeen) -> Epoch:
+    def _epoch(self, own: Sequence[EpochSeen], place: int, part: int, use: Use) -> Epoch:
+        seen = own[place]
+        device = use.epochs.get(seen.number)
+        unsteady = doubts(own, place) or (device.problem if device else "")
         batch = self._reader.global_batch or self._job.batch
         accuracy = seen.accuracy if seen.accuracy is not None and 0 <= seen.accuracy <= 1 else None
         return Epoch(
             index=seen.number,
             part=part,
-            steady=_is_steady(place, seen),
+            steady=not unsteady,
             synchronised=seen.synchronised,
             started_at=seen.started.at,
             ended_at=(seen.ended or seen.started).at,
@@ -243,6 +287,9 @@ class Report:
             loss=seen.train_loss,
             test_loss=seen.eval_loss,
             test_accuracy=accuracy,
+            unsteady=unsteady,
+            busy_s=device.busy_s if device else None,
+            weights_checksum=seen.checksum,
         )
 
     def _memory(self) -> Memory:
@@ -257,9 +304,12 @@ class Report:
         )
 
 
-def _is_steady(place: int, epoch: EpochSeen) -> bool:
-    """Not the first of its process, whose compilation and first use of the device nobody can tell apart."""
-    return place > 0 and epoch.synchronised
+def _reasons(epochs: Sequence[Epoch]) -> dict[str, str]:
+    """Why figures are absent, by path."""
+    unsteady = (
+        {"timings.steady_epoch_s": f"no epoch is steady, the last one as {epochs[-1].unsteady}"} if epochs else {}
+    )
+    return {**_WHY_MISSING, **unsteady}
 
 
 def _code_of(job: ScriptJob) -> Code:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from trainer import signals
+from trainer.device.monitor import Monitor, watching
 from trainer.errors import DeviceMissing, Interrupted, OutputFailed, TrainerError, TrainingFailed
 from trainer.log import Instant, log, now
 from trainer.output import OutputDir
@@ -47,7 +48,15 @@ DRAIN_S = 2.0
 """How long a pipe is read that somebody else still holds when the script has ended."""
 END_S = 5.0
 """A script that has closed its output, or that SIGKILL has been sent to, is waited for so long."""
+FIRST_LOOK_S = 5.0
+"""So long the monitor's first look at the devices is waited for before the script starts."""
+LAST_LOOK_S = 1.5
+"""And so long, when it has ended, until the counters have been read for its last epoch."""
 _LINE_BYTES = 64 * 1024
+
+
+_EDGES = ("epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy")
+"""Events at which a phase begins or ends."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +75,19 @@ def supervise(job: ScriptJob) -> Record:
     """
     output = OutputDir(str(job.model_dir))
     reader = EpochReader()
-    report = Report(job, reader)
+    is_real = not job.accelerator.stand_ins
+    with watching(job.accelerator.kind, simulated=not is_real) as monitor:
+        return _supervise(job, output, reader, monitor)
+
+
+def _supervise(job: ScriptJob, output: OutputDir, reader: EpochReader, monitor: Monitor) -> Record:
+    report = Report(job, reader, monitor.log)
     progress = ProgressReporter(output, job.epochs or 0)
     autosave = Autosave("the record", partial(_write, output, report, "running"), FLUSH_S)
     status: Status = "failed"
     error: str | None = None
     try:
-        _Supervisor(job, reader, report, progress, autosave).run()
+        _Supervisor(job, reader, report, monitor, progress, autosave).run()
         status = "succeeded"
     except Interrupted as stop:
         status, error = "interrupted", str(stop)
@@ -82,6 +97,7 @@ def supervise(job: ScriptJob) -> Record:
         raise
     finally:
         autosave.close()
+        monitor.close()
         try:
             record = _write(output, report, status, error)
         finally:
@@ -103,15 +119,19 @@ class _Supervisor:
     job: ScriptJob
     reader: EpochReader
     report: Report
+    monitor: Monitor
     progress: ProgressReporter
     autosave: Autosave
     lines: queue.SimpleQueue[Line] = field(default_factory=queue.SimpleQueue)
     told_s: float = math.inf
     """When the script was told to end, by the monotonic clock."""
+    has_been_busy: bool = False
+    """By the device's own counters."""
 
     def run(self) -> None:
         """Raises as `supervise`."""
         self._fetch()
+        self.monitor.wait_for_first(FIRST_LOOK_S)
         before = descendants()
         keeper = self._keeper()
         self.report.script_started = now()
@@ -140,6 +160,9 @@ class _Supervisor:
             ended = f"by signal {-rc}" if rc < 0 else f"with status {rc}"
             raise TrainingFailed(f"the script ended {ended}; its last lines are in the log")
         self.reader.finish(resumed=bool(self.report.earlier.epochs))
+        if self.reader.epochs and (last := self.reader.epochs[-1].ended) is not None:
+            self.monitor.wait_until_read(last.monotonic_s, LAST_LOOK_S)
+        self._refuse_idle()
 
     def _fetch(self) -> None:
         """What the script is given: its data, and where it resumes its checkpoint. Raises DataError, Interrupted."""
@@ -218,13 +241,16 @@ class _Supervisor:
             return Line("", now())
 
     def _look(self, proof: DeviceProof) -> None:
-        proof.look_if_due()
+        if proof.look_if_due():
+            self._refuse_idle()
         self.report.memory_bytes = max(self.report.memory_bytes, proof.peak_bytes)
 
     def _take(self, line: Line, proof: DeviceProof) -> None:
         event = parse_line(line.text or "")
         if event is None:
             return
+        if event.key in _EDGES:
+            self.monitor.edge()
         if event.key == "epoch_start":
             proof.begin()
         ended = len(self.reader.epochs)
@@ -234,18 +260,26 @@ class _Supervisor:
         self._tell(event)
 
     def _prove(self, epoch: EpochSeen, proof: DeviceProof) -> None:
-        """Raises DeviceMissing for an epoch in which no process had the accelerator open."""
-        accelerator = self.job.accelerator
+        """Raises DeviceMissing for an epoch in which no process had the accelerator open; counters say more, later."""
         ended_s = (epoch.ended or epoch.started).monotonic_s
         epoch.devices = proof.of_epoch(epoch.started.monotonic_s, ended_s)
-        if accelerator.kind == "cpu" or epoch.devices:
+        if not (self.job.accelerator.kind == "cpu" or epoch.devices or self.monitor.log.counts_work):
+            raise self._missing(f"no process of it had one open in epoch {epoch.number}")
+
+    def _refuse_idle(self) -> None:
+        """Raises DeviceMissing where the device's own counters have been read for an epoch, and it was idle in all."""
+        if self.has_been_busy or not self.reader.epochs:
             return
-        how = "no process of it had one open"
-        fix = "make it train there, not on the CPU"
+        epochs = self.report.epochs_used()
+        self.has_been_busy = any(epochs.values())
+        if epochs and not self.has_been_busy:
+            raise self._missing(f"by its own counters none was busy in epoch {min(epochs)}")
+
+    def _missing(self, how: str) -> DeviceMissing:
+        accelerator, fix = self.job.accelerator, "make it train there, not on the CPU"
         if accelerator.stand_ins:
             fix += "; where a CPU stands in for it, orchestrate_timing.accelerator() is how a script asks for it"
-        asked = f"the script was to train on a {accelerator.kind.upper()}"
-        raise DeviceMissing(asked, f"{how} in epoch {epoch.number}", fix)
+        return DeviceMissing(f"the script was to train on a {accelerator.kind.upper()}", how, fix)
 
     def _tell(self, event: Event) -> None:
         if event.key not in ("epoch_start", "epoch_stop", "eval_accuracy"):
@@ -255,7 +289,7 @@ class _Supervisor:
             phase = "training" if self.reader.open_epoch else "evaluating"
             known = {"loss": latest.train_loss, "accuracy": latest.accuracy}
             said = {name: value for name, value in known.items() if value is not None}
-            self.progress.phase(phase, epoch=latest.number, **said)
+            self.progress.phase(phase, self.monitor.log.in_words(), epoch=latest.number, **said)
         self.autosave.wake()
 
 

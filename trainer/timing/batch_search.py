@@ -1,6 +1,7 @@
 """The search for the best batch of the devices: of those that fit, the smallest that is as fast a sample as any.
 
-Batches are doubled, each is timed on the model that will be trained, and what that did to the model is undone.
+Batches are doubled, each is timed on the model that will be trained, and what that did to the model is undone. The one
+that was found is tried once more, evaluation included: other processes may have taken memory meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import median
 
 from trainer import signals
 from trainer.data.source import Dataset, count_of
-from trainer.engines.base import Engine, Model
+from trainer.engines.base import Engine, Model, Training
 from trainer.errors import ConfigError, TrainingFailed
 from trainer.log import log
 from trainer.record.machine import host_peak_bytes
@@ -74,6 +75,23 @@ def search(measure: Measure, bounds: Bounds) -> BatchSearch:
     return BatchSearch(global_batch=chosen, tries=tuple(sorted(tries, key=lambda each: each.global_batch)), ended=ended)
 
 
+def confirmed(found: BatchSearch, measure: Measure) -> BatchSearch:
+    """Try what was found once more and return it, or the next smaller one that still fits.
+
+    Raises TrainingFailed when none does.
+    """
+    failed, problem = list[int](), ""
+    sizes = (each.global_batch for each in reversed(found.tries) if each.step_s is not None)
+    for batch in (size for size in sizes if size <= found.global_batch):
+        signals.stop_if_requested()
+        again = measure(batch)
+        if again.step_s is not None:
+            return found.model_copy(update={"global_batch": batch, "failed_again": tuple(failed)})
+        failed.append(batch)
+        problem = again.problem
+    raise TrainingFailed(f"--batch_size auto: nothing that fitted does so when it is tried once more: {problem}")
+
+
 def _next(tries: list[BatchTry], batch: int, bounds: Bounds) -> tuple[int, str]:
     """Return the batch to try next, or why none is."""
     if tries[-1].step_s is None:
@@ -119,10 +137,17 @@ class StepTimer:
 
     def __call__(self, batch: int) -> BatchTry:
         """Compile and time steps of a global batch."""
+        return self._try(batch, self._step_s)
+
+    def once_more(self, batch: int) -> BatchTry:
+        """Do the same, and evaluate, as the run will."""
+        return self._try(batch, self._step_and_evaluate_s)
+
+    def _try(self, batch: int, timed_s: Callable[[int], float]) -> BatchTry:
         problem = self._too_much(batch)
         if not problem:
             try:
-                step_s = self._step_s(batch)
+                step_s = timed_s(batch)
                 log(f"batch {batch} step_s {step_s:.6f} samples_per_s {batch / step_s:.1f}")
                 return BatchTry(global_batch=batch, step_s=step_s)
             except Exception as error:
@@ -135,19 +160,29 @@ class StepTimer:
         log(f"batch {batch} does not fit: {problem}")
         return BatchTry(global_batch=batch, step_s=None, problem=problem)
 
+    def _step_and_evaluate_s(self, batch: int) -> float:
+        self.engine.rebatch(batch)
+        training, testing = self.engine.place(self.dataset)
+        step_s = self._median_s(training)
+        testing.warm_up_step()()
+        return step_s
+
     def _step_s(self, batch: int) -> float:
-        """Return the median seconds a step of several blocks, each ended by waiting for the device."""
         self.engine.rebatch(batch)
         training, _ = self.engine.place(self.dataset)
+        step_s = self._median_s(training)
+        self._each_bytes = (self.host_peak() - self._start_bytes) / batch
+        return step_s
+
+    def _median_s(self, training: Training) -> float:
+        """Return the median seconds a step of several blocks, each ended by waiting for the device."""
         train = training.warm_up_step()
         train()  # compiles
         one_s = self._seconds(train)
         steps = min(math.ceil(_BLOCK_S / max(one_s, 1e-9)), training.steps)
         if training.makes_a_call_of(steps, one_s):
             train(steps)  # compiles
-        step_s = median(self._seconds(partial(train, steps)) / steps for _ in range(BLOCKS))
-        self._each_bytes = (self.host_peak() - self._start_bytes) / batch
-        return step_s
+        return median(self._seconds(partial(train, steps)) / steps for _ in range(BLOCKS))
 
     def _seconds(self, call: Callable[[], object]) -> float:
         start_s = self.clock()
@@ -163,11 +198,33 @@ class StepTimer:
         return f"this process would take {needed / 2**30:.1f} of the machine's {self.ram_bytes / 2**30:.1f} GiB"
 
 
-def find_batch(engine: Engine, model: Model, dataset: Dataset, ram_bytes: int) -> BatchChoice:
+def find_batch(
+    engine: Engine, model: Model, dataset: Dataset, ram_bytes: int, others: tuple[tuple[str, ...], int]
+) -> BatchChoice:
     """Return the best batch for these devices, this model and this data, and what was tried.
+
+    `others`: processes that hold memory of the devices already, and how many bytes they hold.
 
     Raises ConfigError when there is less than a sample for each replica, TrainingFailed when nothing fits.
     """
     bounds = bounds_of(count_of(dataset.train), engine.device.replicas)
-    found = search(StepTimer(engine, model, dataset, ram_bytes), bounds)
-    return BatchChoice(found.global_batch, f"auto: the fastest a sample; {found.ended}", found)
+    names, other_bytes = others
+    if names:
+        log(f"batch search: other processes hold {_gib(other_bytes)} of the devices: {', '.join(names)}")
+    timer = StepTimer(engine, model, dataset, ram_bytes)
+    return choice_of(confirmed(search(timer, bounds), timer.once_more), names, other_bytes)
+
+
+def choice_of(found: BatchSearch, others: tuple[str, ...], other_bytes: int) -> BatchChoice:
+    """Return what was found beside these other processes, which held so many bytes of the devices, as a choice."""
+    note = f"auto: the fastest a sample; {found.ended}"
+    if others:
+        note += f"; before it other processes held {_gib(other_bytes)} of the devices: {', '.join(others)}"
+    if found.failed_again:
+        note += f"; {', '.join(map(str, found.failed_again))} did not fit when tried once more"
+    search_ = found.model_copy(update={"others": others, "other_bytes": other_bytes})
+    return BatchChoice(found.global_batch, note, search_)
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -73,5 +73,5 @@ class Checkpointing:
     def _write(self, values: list[NDArray[Any]]) -> None:
         recorder, position = self.recorder, self.recorder.position
         with recorder.time.spend("checkpoint"):
-            self.checkpoints.write(position, values, recorder.parts_to_keep(), recorder.epochs)
+            self.checkpoints.write(position, values, recorder.parts_to_keep(), recorder.judged_epochs)
         log(f"checkpoint epoch {position.epoch} step {position.step}")

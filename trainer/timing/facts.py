@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from trainer.config import AUTO, Config, Precision
 from trainer.data.cache_policy import CacheName
+from trainer.record.device_use import WHY_MISSING as DEVICE_WHY_MISSING
 from trainer.record.machine import host_peak_bytes
 from trainer.record.schema import (
     CompiledFunction,
@@ -30,7 +31,7 @@ NOT_KNOWN = {
 }
 """Why a figure is absent that no other reason is known of, by the run's status."""
 _ONE_CALL = "TensorFlow traces and compiles in one call, which does not tell them apart"
-_WHY_MISSING = {
+_WHY_MISSING = DEVICE_WHY_MISSING | {
     "code": "the workload is one of the trainer's own",
     "ended_at": "the run is still running",
     "software.tensorflow": "TensorFlow did not train, or is not installed",

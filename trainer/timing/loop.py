@@ -36,11 +36,13 @@ def train_and_evaluate(
         while (number := recorder.position.epoch) <= last:
             title = f"epoch {number}/{last}"
             with bookkeeping():
-                progress.phase("training", epoch=number, step=recorder.position.step)
+                progress.phase("training", recorder.monitor.log.in_words(), epoch=number, step=recorder.position.step)
+                recorder.monitor.edge()
             trained = train_epoch(run, recorder, checkpointing, progress, title)
             with bookkeeping():
                 progress.phase("evaluating", step=run.training.steps, loss=trained.loss)
             epoch = _evaluate(run, recorder, trained)
+            recorder.evaluated(now())
             recorder.add_epoch(epoch)
             if checkpointing.is_due_after(number):
                 epoch = epoch.model_copy(update={"checkpoint_s": epoch.checkpoint_s + checkpointing.write()})
@@ -78,17 +80,17 @@ def train_epoch(
     teardown_s = now().seconds_since(ended)
     with bookkeeping():
         waited_s, stolen_s = cpu_wait_s(), cpu_steal_s()
+        recorder.trained(start.epoch, started, ended)
     recorder.time.add("input_wait", opening_s)
     recorder.time.add("teardown", teardown_s)
     wall_s, steps = ended.seconds_since(started) - checkpoint_s, training.steps - start.step
     with bookkeeping():
         log(f"{title} trained epoch_s {wall_s:.4f}", ended)
-        is_first_of_part = all(epoch.part != recorder.part for epoch in recorder.epochs)
         return Epoch(
             index=start.epoch,
             part=recorder.part,
             start_step=start.step,
-            steady=not (is_first_of_part or start.step or checkpoint_s),
+            steady=not (recorder.is_at_first_epoch or start.step or checkpoint_s),
             started_at=started.at,
             ended_at=ended.at,
             wall_s=wall_s,

@@ -6,11 +6,15 @@ import csv
 import io
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trainer.config import Config
+from trainer.device.log import DeviceLog, Use
+from trainer.device.monitor import Monitor
+from trainer.device.phases import Span
 from trainer.engines.base import BlockResult
 from trainer.engines.checkpoint import Position, Restored
-from trainer.log import now
+from trainer.log import Instant, now
 from trainer.output import OutputDir
 from trainer.record.machine import describe_host, describe_software
 from trainer.record.record import RECORD_NAME, Record, Status
@@ -28,11 +32,13 @@ COMPILE_METHOD = (
 class Recorder:
     """The owner of what is known of a run. Another thread may write the record while it runs.
 
-    `started`, `host`: when this process began the run, and on which machine. `time`: where its seconds went.
+    `started`, `host`: when this process began the run, and on which machine. `time`: where its seconds went. `monitor`:
+    beside the devices, once these are open.
     """
 
     def __init__(self, config: Config, output: OutputDir, simulated: bool, worker: int = 0) -> None:
         self.started, self.host, self.time = now(), describe_host(), TimeLedger()
+        self.monitor = Monitor(DeviceLog())
         self._config, self._output, self._simulated, self._worker = config, output, simulated, worker
         self._software = describe_software(config.engine)
         self._facts, self._position = Facts(), Position()
@@ -41,6 +47,7 @@ class Recorder:
         self._earlier_parts: tuple[Part, ...] = ()
         self._epochs: tuple[Epoch, ...] = ()
         self._blocks: list[Block] = []
+        self._spans: tuple[Span, ...] = ()
         self._writing = threading.Lock()
 
     @property
@@ -59,9 +66,29 @@ class Recorder:
         return self._epochs
 
     @property
+    def judged_epochs(self) -> tuple[Epoch, ...]:
+        """The same, with what the devices say of this part's: an idle one is not steady."""
+        return self._judged(self._use())
+
+    @property
     def part(self) -> int:
         """The number of this part of the run: 1, or more after resuming."""
         return len(self._earlier_parts) + 1
+
+    @property
+    def is_at_first_epoch(self) -> bool:
+        """True until an epoch of this part has ended."""
+        return all(epoch.part != self.part for epoch in self._epochs)
+
+    def trained(self, epoch: int, started: Instant, ended: Instant) -> None:
+        """Keep when an epoch was trained."""
+        self._spans = (*self._spans, Span(epoch, started.monotonic_s, ended.monotonic_s))
+        self.monitor.edge()
+
+    def evaluated(self, moment: Instant) -> None:
+        """Keep when the evaluation of the latest epoch was over."""
+        self._spans = (*self._spans[:-1], replace(self._spans[-1], evaluated_s=moment.monotonic_s))
+        self.monitor.edge()
 
     def learn(self, found: Facts) -> None:
         """Take what a step has found out."""
@@ -107,7 +134,8 @@ class Recorder:
 
     def snapshot(self, status: Status, error: str | None = None) -> Record:
         """Return the record of what is known now."""
-        moment, otherwise, facts, epochs = now(), NOT_KNOWN[status], self._facts, self._epochs
+        moment, otherwise, facts, use = now(), NOT_KNOWN[status], self._facts, self._use()
+        epochs = self._judged(use)
         return Record.explained(
             facts.reasons(otherwise),
             otherwise,
@@ -133,7 +161,28 @@ class Recorder:
             replica_check=figure(facts.replica_check),
             memory=facts.memory_section(),
             compute=facts.compute_section(epochs),
+            device_use=use.section,
+            unproven=use.weaker,
         )
+
+    def _use(self) -> Use:
+        """What the devices say; nothing where a CPU trains, or stands in for one."""
+        device = self._facts.device
+        if device is None or device.simulated or device.kind == "cpu":
+            return Use(None, {}, ())
+        return self.monitor.log.use(self._spans, self.started.monotonic_s, now().monotonic_s)
+
+    def _judged(self, use: Use) -> tuple[Epoch, ...]:
+        if not use.epochs:
+            return self._epochs
+        return tuple(self._judged_epoch(epoch, use) for epoch in self._epochs)
+
+    def _judged_epoch(self, epoch: Epoch, use: Use) -> Epoch:
+        found = use.epochs.get(epoch.index) if epoch.part == self.part else None
+        if found is None:
+            return epoch
+        told = {"busy_s": found.busy_s, "unsteady": found.problem, "steady": epoch.steady and not found.problem}
+        return epoch.model_copy(update=told)
 
     def _part(self, kept_s: float | None) -> Part:
         resumed = self._resumed_at

@@ -15,7 +15,7 @@ from trainer.record.schema import Accounted
 
 Purpose = Literal[
     "imports", "setup", "data_load", "warm_up", "probes", "restore", "batch_search", "steps", "input_wait",
-    "evaluation", "teardown", "checkpoint", "profile", "inference", "bookkeeping",
+    "evaluation", "between_epochs", "teardown", "checkpoint", "profile", "inference", "bookkeeping",
 ]  # fmt: skip
 
 

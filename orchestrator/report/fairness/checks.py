@@ -15,10 +15,12 @@ from orchestrator.report.fairness.machines import (
     device_software,
     device_used,
     host_memory,
+    image_and_kernel,
     simulated_or_real,
     software_environment,
     within_compiled_bound,
     within_peak,
+    work_on_device,
 )
 from orchestrator.report.fairness.order import order
 from orchestrator.report.fairness.settings import (
@@ -31,6 +33,19 @@ from orchestrator.report.fairness.settings import (
     xla,
 )
 from orchestrator.report.fairness.values import UNKNOWN, Found, Sides, all_runs, equal, listed
+from orchestrator.report.fairness.work import (
+    adds_up,
+    close,
+    compilation,
+    disturbed,
+    epoch_samples,
+    no_trend,
+    of_real_ones,
+    shuffling,
+    speed_up,
+    throttled,
+    training_loss,
+)
 from orchestrator.report.matching import Match
 from orchestrator.report.run_schema import RunMetrics
 from orchestrator.report.schema import Check, CheckOutcome
@@ -190,18 +205,37 @@ def _check(unlike: CheckOutcome, value_of: Callable[[RunMetrics], object]) -> Ca
     return partial(equal, value_of, unlike)
 
 
+def _disturbed(share_of: Callable[[RunMetrics], float | None], limit: float, means: str) -> Callable[[Sides], Found]:
+    return partial(of_real_ones, partial(disturbed, share_of, limit, means))
+
+
 _CHECKS: dict[str, Callable[[Sides], Found]] = {
     SIMULATED_OR_REAL: simulated_or_real,
+    "record adds up": adds_up,
     "workload": _check("invalid", lambda run: run.workload),
     "code": _check("invalid", lambda run: run.settings.code),
     "engine": _engine,
     "data set": _check("invalid", lambda run: _short(run.training.data_fingerprint)),
     "training samples": _check("invalid", lambda run: run.train_samples),
+    "samples an epoch": epoch_samples,
+    "sample shape": _check("invalid", lambda run: run.work.sample),
+    "FLOPs a sample": partial(close, lambda run: run.work.flops_per_sample, 0.02, "less work is done sooner"),
+    "parameters": partial(close, lambda run: run.work.parameter_bytes, 0.01, "it is another model"),
+    "model sizes": _check("invalid", lambda run: run.work.model_sizes),
+    "evaluation": _check("invalid", lambda run: run.work.evaluation),
+    "profiler": _check("invalid", lambda run: "on" if run.work.profile_s else "off"),
     DEVICE: device_used,
+    "work on the device": work_on_device,
+    "throttling": throttled,
     "peak": within_peak,
+    "speed-up": speed_up,
     "compiled bound": within_compiled_bound,
     "input": input_placement,
     "cache": cache,
+    "input wait": _disturbed(
+        lambda run: run.speed.input_wait_share, 0.1, "there the device waits, and the host is measured"
+    ),
+    "shuffling": shuffling,
     "XLA": xla,
     "precision": precision,
     "effective precision": effective_precision,
@@ -226,8 +260,19 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "cuDNN": partial(device_software, "gpu", lambda run: run.versions.cudnn),
     "NVIDIA driver": partial(device_software, "gpu", lambda run: run.versions.driver),
     "libtpu": partial(device_software, "tpu", lambda run: run.versions.libtpu),
+    "image and kernel": partial(of_real_ones, image_and_kernel),
+    "CPU model": _check("differs", lambda run: run.host.cpu_model),
     "host cores": _check("differs", lambda run: run.host.host_cores),
     "host memory": host_memory,
+    "CPU contention": _disturbed(
+        lambda run: run.host.cpu_wait_share, 0.1, "other programs held the CPU; run it on a quiet machine"
+    ),
+    "CPU steal": _disturbed(
+        lambda run: run.host.cpu_steal_share, 0.02, "the hypervisor gave the cores to other machines"
+    ),
     "warm-up left out": _warm_up,
+    "trend over epochs": partial(of_real_ones, no_trend),
+    "compilation": partial(of_real_ones, compilation),
+    "training loss": training_loss,
     "interruptions": _interruptions,
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.domain.accelerators import known_accelerator
+from orchestrator.domain.hardware import gpu_called
 from orchestrator.report.fairness.values import UNKNOWN, Found, Sides, all_runs, equal, listed
 from orchestrator.report.run_schema import RunMetrics, Usage
 
@@ -12,10 +13,13 @@ _MEMORY_ALIKE = 0.05
 """Hosts of one machine type report memory that differs by what firmware and kernel keep."""
 
 _MOST_PACKAGES = 12
+_MANY_RUNS = 6
 
 _WINOGRAD = 4.0
 """By how much Winograd's algorithms, which cuDNN has, reduce the arithmetic of a convolution at most (Lavin and Gray,
 arXiv:1509.09308: "up to a factor of 4", of 3x3 filters)."""
+_NO_CONVOLUTIONS = ("mnist-mlp", "transformer-lm", "bert-base")
+"""Packaged workloads that have none to shorten; of a user's own it is not known."""
 
 
 def simulated_or_real(sides: Sides) -> Found:
@@ -35,7 +39,7 @@ def device_used(sides: Sides) -> Found:
     Of records from elsewhere, which are one side by kind and number: whether the runs of a side had one model.
     """
     runs = all_runs(sides)
-    other = [f"{run.name} asked for {run.asked_for} and used {run.hardware.device}" for run in runs if _is_other(run)]
+    other = [f"{run.name} asked for {run.asked_for} and used {_used(run)}" for run in runs if _is_other(run)]
     if other:
         return "invalid", "; ".join(other)
     models = {
@@ -50,6 +54,24 @@ def device_used(sides: Sides) -> Found:
     return "same", ", ".join(dict.fromkeys(f"{run.accelerator}: {run.hardware.device}" for run in runs))
 
 
+def work_on_device(sides: Sides) -> Found:
+    """Check whether records list something as unproven: what a script says of itself, or counters that were missing."""
+    runs = all_runs(sides)
+    unproven: dict[str, list[str]] = {}
+    for run in runs:
+        for sentence in run.settings.unproven:
+            unproven.setdefault(sentence, []).append(run.name)
+    if unproven:
+        return "unknown", "; ".join(f"{sentence} ({_few(names)})" for sentence, names in unproven.items())
+    shares = {run.name: run.usage.device_use.busy_share for run in runs if run.usage.device_use is not None}
+    busy = _percents({name: share for name, share in shares.items() if share is not None})
+    return "same", f"busy in epochs, by its own counters: {busy}" if busy else "nothing is listed as unproven"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MANY_RUNS]) + (f" and {len(names) - _MANY_RUNS} more" if len(names) > _MANY_RUNS else "")
+
+
 def _is_other(run: RunMetrics) -> bool:
     """False where nothing can be said: a record from elsewhere, a machine that is in no catalog."""
     asked, used = known_accelerator(run.asked_for or ""), run.hardware
@@ -59,7 +81,14 @@ def _is_other(run: RunMetrics) -> bool:
     counts = {asked.replicas}
     if used.simulated and asked.is_slice:
         counts.add(asked.workers)  # TensorFlow stands in for each host with one CPU (docs/limits.md)
-    return used.device_kind != kind or used.device_count not in counts
+    named = gpu_called(used.device_models[0]) if used.device_kind == "gpu" and used.device_models else None
+    is_another = named is not None and named.title != (asked.hardware.title if asked.hardware else "")
+    return used.device_kind != kind or used.device_count not in counts or is_another
+
+
+def _used(run: RunMetrics) -> str:
+    models = run.hardware.device_models if run.hardware.device_kind == "gpu" else ()
+    return " ".join((run.hardware.device, *models))
 
 
 def within_peak(sides: Sides) -> Found:
@@ -67,7 +96,8 @@ def within_peak(sides: Sides) -> Found:
     real = [run for run in all_runs(sides) if not run.hardware.simulated]
     if not real:
         return "same", "simulated devices have no peak"
-    shares = {run.name: share for run in real if (share := _peak_share(run)) is not None}
+    counted = max((run.work.flops_per_sample or 0 for run in real), default=0)  # the same work: what one side counted
+    shares = {run.name: share for run in real if (share := _peak_share(run, counted)) is not None}
     if impossible := {run.name: shares[run.name] for run in real if shares.get(run.name, 0) > _possible_share(run)}:
         reason = "clock, FLOPs, given peak or device are wrong"
         return "invalid", f"faster than the hardware can be: {_percents(impossible)} of the peak; {reason}"
@@ -76,6 +106,8 @@ def within_peak(sides: Sides) -> Found:
         return "differs", f"{_percents(above)} of the peak; {reason}"
     if not shares:
         return "unknown", "neither FLOPs nor peaks are known"
+    if unknown := [run.name for run in real if run.name not in shares]:
+        return "unknown", f"neither FLOPs nor peak are known of {', '.join(unknown)}"
     return "same", f"{max(shares.values()):.2g} of the peak at most"
 
 
@@ -104,15 +136,15 @@ def _percents(shares: Mapping[str, float]) -> str:
 
 def _possible_share(run: RunMetrics) -> float:
     """Of the peak, as model FLOPs are counted: convolutions as if they were direct."""
-    return _WINOGRAD if run.hardware.device_kind == "gpu" and run.training.precision == "float32" else 1.0
+    is_float32_gpu = run.hardware.device_kind == "gpu" and run.training.precision == "float32"
+    return _WINOGRAD if is_float32_gpu and run.workload.partition(":")[0] not in _NO_CONVOLUTIONS else 1.0
 
 
-def _peak_share(run: RunMetrics) -> float | None:
-    """MFU; where the record has no peak, of the highest that the catalog has for the accelerator in any precision."""
-    item = known_accelerator(run.ran_on)
-    if run.usage.mfu is not None or run.usage.flops_per_s is None or item is None or item.hardware is None:
-        return run.usage.mfu
-    return run.usage.flops_per_s / (max(item.hardware.peak_tflops.values()) * 1e12 * item.chips)
+def _peak_share(run: RunMetrics, flops_per_sample: int) -> float | None:
+    """The highest that is known of it: MFU, and what the catalog says of the devices, in any precision if need be."""
+    peak, rate = run.hardware.dense_flops_per_s or run.hardware.most_flops_per_s, run.speed.samples_per_s
+    own = rate * flops_per_sample / peak if peak and rate and flops_per_sample else None
+    return max((share for share in (run.usage.mfu, own) if share is not None), default=None)
 
 
 def device_software(kind: str, version_of: Callable[[RunMetrics], str | None], sides: Sides) -> Found:
@@ -140,6 +172,14 @@ def software_environment(sides: Sides) -> Found:
     if unlike:
         return "differs", f"{', '.join(unlike[:_MOST_PACKAGES])}{', ..' if len(unlike) > _MOST_PACKAGES else ''}"
     return "same", f"{len(everywhere)} packages"
+
+
+def image_and_kernel(sides: Sides) -> Found:
+    """Check that hosts were booted from one image into one kernel; of machines of your own only the kernel is known."""
+    kernels = equal(lambda run: run.host.kernel, "differs", sides)
+    if kernels[0] != "same" or not any(run.host.image for run in all_runs(sides)):
+        return kernels
+    return equal(lambda run: run.host.image and f"{run.host.image}, {run.host.kernel}", "differs", sides)
 
 
 def host_memory(sides: Sides) -> Found:

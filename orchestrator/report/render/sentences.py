@@ -8,13 +8,13 @@ from decimal import Decimal
 from math import floor, log10
 
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.statistics import MOST_REPEATS, MOST_SAMPLES, Decision, Interval
+from orchestrator.domain.statistics import LEAST_RUNS, MOST_REPEATS, MOST_SAMPLES, Decision, Interval
 from orchestrator.report.fairness.checks import ORDER
-from orchestrator.report.matching import Match, Matched
+from orchestrator.report.matching import Match, Matched, why_not_compared
 from orchestrator.report.run_schema import Accuracy, RunMetrics, WorkerTiming
 from orchestrator.report.schema import SIMULATED, Check, Crossover, EndToEnd, Headline, Pairing, Ratio
 from orchestrator.report.sources import Source
-from orchestrator.report.verdict import Judged
+from orchestrator.report.verdict import Judged, too_few
 
 _FEW = 6
 _LETTERS = 200
@@ -56,7 +56,7 @@ def _steady_epochs(judged: Judged, among: int) -> str:
     """The verdict on steady epochs: how many times as fast, at what cost."""
     pair = judged.pairing
     if pair.verdict in ("observation", "invalid"):
-        return _observation(pair)
+        return _observation(judged)
     ratio = f"{ratio_text(pair.ratio)} times as fast as {pair.slower}, {_interval(judged.time, among)}"
     times = f"{seconds_text(pair.faster_s)} against {seconds_text(pair.slower_s)} per epoch"
     cost, runs = _epoch_cost(judged, among), counts(pair.runs)
@@ -66,7 +66,8 @@ def _steady_epochs(judged: Judged, among: int) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _observation(pair: Pairing) -> str:
+def _observation(judged: Judged) -> str:
+    pair = judged.pairing
     outcome = f"{pair.faster} was {pair.ratio:.2f} times as fast"
     if f"{pair.ratio:.2f}" == "1.00":
         outcome = "the same to two digits"
@@ -76,7 +77,8 @@ def _observation(pair: Pairing) -> str:
     times = f"{pair.faster} {seconds_text(pair.faster_s)}, {pair.slower} {seconds_text(pair.slower_s)}"
     text = f"steady epoch {times}: {outcome}"
     if pair.interval is not None:
-        return f"{text}, 95 % interval {_ends(pair.interval)}; {counts(pair.runs)}"
+        lacks = f": an observation, not a verdict ({too_few(judged.match)})" if pair.verdict == "observation" else ""
+        return f"{text}, 95 % interval {_ends(pair.interval)}; {counts(pair.runs)}{lacks}"
     alike = ", all alike" if min(pair.runs) > 1 else ""
     return f"{text}; {counts(pair.runs)}{alike}: no interval, so this is an observation, not a verdict"
 
@@ -115,16 +117,15 @@ def _interval(decision: Decision, among: int) -> str:
 
 
 def what_would_decide(pair: Pairing) -> str:
-    """Say what more repeats would decide, how to have them, and that looking again adds to the false verdicts."""
-    if pair.more_repeats is None:
-        return f"not even {MOST_REPEATS} more repeats of each would probably decide which is faster"
+    """Say what more repeats would decide, and how to have them: a launch of their own, or more launches like these."""
+    often, of = pair.more_repeats, "launches" if pair.launches > 1 else "repeats of each"
+    if often is None:
+        return f"not even {MOST_REPEATS} {of} would probably decide which is faster"
+    if pair.launches > 1:
+        return f"{often} more launches like these {pair.launches}, which are the repeats, would probably decide"
     cost = f" (about {usd(pair.more_usd)})" if pair.more_usd is not None else ""
-    plural = "" if pair.more_repeats == 1 else "s"
-    launch = f"`launch --repeats {pair.more_repeats}`, then `compare` both experiments"
-    return (
-        f"{pair.more_repeats} more repeat{plural} of each{cost} would probably decide which is faster ({launch}: "
-        "testing again raises the 5 % chance of a false verdict)"
-    )
+    launch = f"`launch --repeats {often}`, compared by itself: runs of two launches are no repeats of each other"
+    return f"{often} repeats of each in one launch{cost} would probably decide which is faster ({launch})"
 
 
 def _settled_cost(judged: Judged) -> str:
@@ -139,7 +140,7 @@ def _settled_cost(judged: Judged) -> str:
     if all_in.verdict in ("lower", "higher") and all_in.interval is not None:
         return _costs_more(pair, all_in.interval, "a run")
     cost = judged.cost.inverse if judged.cost else None
-    if cost is not None and cost.differs and cost.interval is not None:
+    if cost is not None and cost.differs and cost.interval is not None and min(pair.runs) >= LEAST_RUNS:
         return _costs_more(pair, cost.interval, "an epoch")
     return ""
 
@@ -351,6 +352,9 @@ def notes_on_runs(sources: Sequence[Source], found: Matched) -> Iterator[str]:
     bound = [source.record.run_id for source in sources if source.is_bound]
     if bound:
         yield f"the cost of {', '.join(bound)} is an upper bound: at the on-demand price, as its own is not known"
+    for launch, runs in {source.experiment: source.left_out for source in sources if source.left_out}.items():
+        more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
+        yield f"not all of {launch} is compared; {len(runs)} of its runs left out: {', '.join(runs[:_FEW])}{more}"
     for run in found.runs:
         yield from _on_run(run)
     yield from _oddities(found)
@@ -366,12 +370,8 @@ def _on_run(run: RunMetrics) -> Iterator[str]:
         lost = f"{times.restart_s:.1f} s to start again, and {times.away_s:.1f} s between its parts, not in its total"
         yield f"{name} was stopped and resumed {often}: {lost}; no epoch includes them"
     yield from (f"{name}: {sentence}" for sentence in on_workers(run.workers, run.missing_workers))
-    if run.status != "succeeded":
-        yield f"{name} {run.status}: its figures are shown but not compared"
-    elif run.compared_epoch_s is None and run.settings.unsynchronised_epochs:
-        yield f"{name} did not wait for the device at the end of its epochs, so their times are observed, not compared"
-    elif run.compared_epoch_s is None:
-        yield f"{name} has one epoch, so no steady one: not compared"
+    if reason := why_not_compared(run):
+        yield f"{name} {reason}"
 
 
 def on_workers(timings: Sequence[WorkerTiming], missing: Sequence[int]) -> Iterator[str]:
@@ -407,7 +407,7 @@ def _epochs(of_runs: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
 
 
 def _pooled(matches: Sequence[Match]) -> Iterator[str]:
-    """Say which launches have runs that count as repeats of each other's, and when each began to train."""
+    """Say which launches count as repeats of each other, and when each began to train."""
     began: dict[str, datetime] = {}
     for side in (side for match in matches for side in (match.left, match.right)):
         if len({run.experiment for run in side}) > 1:
@@ -416,7 +416,7 @@ def _pooled(matches: Sequence[Match]) -> Iterator[str]:
                 began[name] = min(began.get(name, start), start)
     if began:
         launches = ", ".join(f"{name} ({start:%Y-%m-%d %H:%M})" for name, start in began.items())
-        yield f"pooled: runs of several launches count as repeats of each other: {launches} UTC"
+        yield f"pooled: each of several launches counts as one repeat, however many runs it has: {launches} UTC"
 
 
 def _not_compared(found: Matched) -> str:

@@ -7,15 +7,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from orchestrator.domain.money import usd
 from orchestrator.domain.published import Published
 from orchestrator.domain.runs import Stage
-from orchestrator.domain.statistics import Interval, centre_of_all
+from orchestrator.domain.statistics import centre_of_all
 from orchestrator.report.metrics import NO_OWN_CODE
-from orchestrator.report.render.sentences import epoch_usd, target_text
+from orchestrator.report.render.figures import (
+    count,
+    interval_text,
+    money,
+    number,
+    share,
+    small_usd,
+    value_text,
+    whole_number,
+)
+from orchestrator.report.render.sentences import target_text
 from orchestrator.report.run_schema import RunMetrics, WorkerTiming
 from orchestrator.report.schema import Group, Report
 from orchestrator.report.workers import LEAST_SHARE
+from trainer.record.device_use import DeviceUse
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")
 
@@ -164,7 +174,9 @@ def _more_sheets(report: Report) -> tuple[Sheet, ...]:
     known = stages if any(run.stages for run in report.runs) else ()
     named = [(run.name, run.workers) for run in report.runs if run.workers]
     workers = (worker_sheet(named, _mark_of(report)),) if named else ()
-    return (*known, *workers, _sheet(report, "Data", _DATA, _DATA_LEGEND))
+    devices = _sheet(report, "Devices, by their own counters", _DEVICES, _DEVICES_LEGEND)
+    used = (devices,) if any(run.usage.device_use for run in report.runs) else ()
+    return (*known, *workers, *used, _sheet(report, "Data", _DATA, _DATA_LEGEND))
 
 
 _RunCells = dict[str, Callable[[RunMetrics], str]]
@@ -251,6 +263,35 @@ _RESULTS_LEGEND = (
     "target: accuracy; in epoch: the first whose evaluation shows it; in s, for USD: training and evaluation until the "
     "learning curve crosses it, at the VM's rate; ≤: before the end of the first epoch",
     "epoch USD: VM rate x steady epoch; run USD: settled, all of it; MiB: peaks of the process and of one device",
+)
+
+
+def _device(cell: Callable[[DeviceUse], str]) -> Callable[[RunMetrics], str]:
+    return lambda run: cell(run.usage.device_use) if run.usage.device_use else "-"
+
+
+def _stray(use: DeviceUse) -> str:
+    busy = {each.phase: each.busy_s for each in use.phases}
+    total_s = sum(busy.values())
+    return share((total_s - busy["epochs"] - busy["evaluations"]) / total_s if total_s else None)
+
+
+_DEVICES: _RunCells = {
+    "busy": _device(lambda use: share(use.busy_share)),
+    "elsewhere": _device(_stray),
+    "used": _device(lambda use: f"{use.used}/{use.devices}"),
+    "GiB": _device(lambda use: number(use.own_peak_bytes, 2**-30)),
+    "others GiB": _device(lambda use: number(use.other_peak_bytes, 2**-30)),
+    "kJ": _device(lambda use: number(use.energy_j, 1e-3)),
+    "W": _device(lambda use: number(use.mean_watts)),
+    "kJ/M samples": lambda run: number(run.usage.epoch_joules_per_million_samples, 1e-3),
+    "MHz": _device(lambda use: whole_number(use.clock_mhz)),
+    "slowed by": _device(lambda use: ", ".join(use.throttles) or "-"),
+}
+_DEVICES_LEGEND = (
+    "busy: of the time in epochs; elsewhere: of all busy time, what lies outside epochs and evaluations; used: devices "
+    "that were busy in epochs; GiB: most that the run's and other processes held",
+    "kJ, W: of the whole run, all devices; kJ/M samples: in epochs; MHz: mean clock",
 )
 
 
@@ -454,47 +495,3 @@ def _published_sheet(published: Sequence[Published]) -> Sheet:
 def plain_markdown(text: str) -> str:
     """The text on one line, of which nothing is taken for markup."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
-
-
-def number(value: float | Decimal | None, scale: float = 1.0) -> str:
-    """Three significant digits, never an exponent; a dash for what is not known."""
-    if value is None:
-        return "-"
-    scaled = float(value) * scale
-    digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2 if scaled >= 0.9995 else 3
-    return f"{scaled:,.{digits}f}"
-
-
-def share(value: float | None, digits: int = 1) -> str:
-    """As per cent, with so many decimal places."""
-    return "-" if value is None else f"{value:.{digits}%}"
-
-
-def whole_number(value: int | None) -> str:
-    """A whole number."""
-    return "-" if value is None else str(value)
-
-
-def count(value: float | None, scale: float = 1.0) -> str:
-    """Rounded to a whole number, with separators."""
-    return "-" if value is None else f"{value * scale:,.0f}"
-
-
-def money(value: Decimal | None) -> str:
-    """As `usd` has it."""
-    return "-" if value is None else usd(value)
-
-
-def small_usd(value: Decimal | None) -> str:
-    """As `epoch_usd` has it."""
-    return "-" if value is None else epoch_usd(value)
-
-
-def value_text(value: float | None) -> str:
-    """Three significant digits, also of what is small."""
-    return "-" if value is None else f"{value:.3g}" if value < 0.1 else number(value)
-
-
-def interval_text(interval: Interval | None) -> str:
-    """`1.20 to 3.40`."""
-    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

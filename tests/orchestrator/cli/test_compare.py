@@ -29,7 +29,7 @@ r-bbbbbb gpu x1 256 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 39.0
 Speed, steps in ms
 run accelerator batch p50 p90 p99 µs/sample samples/s per chip GFLOP/s predict predict/s
 r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 5.27 2.00 4,000
-r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 2.63 2.00 4,000
+r-bbbbbb gpu x1 256 1,000 1,250 1,500 4,883 205 205 2.63 2.00 4,000
 Result and cost
 run accelerator batch accuracy target in epoch in s host MiB
 r-aaaaaa tpu x8 256 94.00% 94.00% 4 33.2 1,024
@@ -62,7 +62,7 @@ mnist-cnn, global batch 256: tpu x8 trains to 94 % (a target chosen from these r
 one run each, no intervals
 mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2.00 times as fast; \
 one run each: no interval, so this is an observation, not a verdict
-fairness: 37 of 39 checks same, the runs side by side; differs: seed (tpu x8 0, gpu x1 1); unknown: peak
+fairness: 56 of 59 checks same, the runs side by side; differs: seed (tpu x8 0, gpu x1 1); unknown: peak, speed-up
 """.splitlines()
 
 
@@ -90,9 +90,10 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
     first = len(MEANS) + len(TABLES)
     assert (lines[:first], lines[-4:]) == ([*MEANS, *TABLES], [HEADLINE, WHOLE, STEADY, FAIRNESS])
     checks = lines[first:-4]
-    assert len(checks) == 39
+    assert len(checks) == 59
     assert [line for line in checks if not line.startswith("same: ")] == [
         "unknown: peak: neither FLOPs nor peaks are known",
+        "unknown: speed-up: 2 times as fast, and the catalog does not know both devices",
         "differs: seed: tpu x8 0, gpu x1 1",
     ]
     assert LOCAL not in done.stderr, "record files are of no cloud"
@@ -289,7 +290,8 @@ def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: She
     [run] = said["runs"]
     assert (run["name"], run["accelerator"], run["device"], run["usd"]) == ("r-aaaaaa", "v3-8", "tpu x8", "1.25")
     assert run["usd_per_steady_epoch"].startswith("0.00555")
-    assert said["notes"] == ["one run: nothing to compare it with"]
+    left_out = "not all of e-000001 is compared; 1 of its runs left out: r-bbbbbb failed"
+    assert said["notes"] == [left_out, "one run: nothing to compare it with"]
     assert (said["target"], run["target_epoch"]) == ("93.00%, as stated at launch", 3)
     for name in ("e-000001", "r-aaaaaa", "r-aaaaaa/record.json", str(run_cli.folder / "r-aaaaaa")):
         assert run_cli("compare", name, "--json").json["runs"] == [run]
@@ -304,6 +306,15 @@ def test_compare_while_runs_are_under_way_says_how_many_have_not_ended(run_cli: 
     ledger.close()
     said = run_cli("compare", "e-000001").stderr
     assert "1 run has not ended and may decide it: compare again before you launch more repeats\n" in said
+
+
+def test_what_choosing_ids_leaves_out_is_listed(run_cli: Shell) -> None:
+    """Every other run of the launch that is over, with how it ended."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    notes = run_cli("compare", "r-aaaaaa", "--json").json["notes"]
+    assert notes[0] == "not all of e-000001 is compared; 1 of its runs left out: r-bbbbbb failed"
 
 
 def test_what_was_stopped_hides_no_earlier_result_and_is_not_called_running(run_cli: Shell) -> None:

@@ -73,10 +73,8 @@ def test_whole_plan_of_a_file(run_cli: Shell) -> None:
     ]
     assert [row[-2:] for row in rows] == [["$0.51", "0.2%"], ["$0.51", "0.2%"], ["$6.75", "2.2%"], ["$6.75", "2.2%"]]
     assert "worst case of one run" not in done.stderr
-    assert done.stderr.splitlines()[-10:] == [
+    assert done.stderr.splitlines()[-9:] == [
         "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
-        "early stop: 4 of them, from repeat 3 on, are not rented once every pairing has a verdict "
-        "(--no-early-stop rents them all)",
         "expected: unknown: mnist-cnn on t4, v3-8 not measured with this data yet",
         "guess, nothing measured: t4 $0.0153 to $0.10 a run, 75 s to 11 min, of which training takes up to 3 s; "
         "--max-hours 0.1 may end it sooner",
@@ -175,12 +173,14 @@ def test_credit_too_small_for_all_at_once_is_enough_run_by_run(run_cli: Shell) -
     assert run_cli("budget", "set", "--credit", "6").exit == 0
     refused = run_cli("launch", "two.toml", "--dry-run")
     assert (refused.exit, "--run-by-run" in refused.stderr) == (3, True)
-    plan = run_cli("launch", "two.toml", "--run-by-run", "--dry-run", "--json").json
+    four = ("launch", "two.toml", "--repeats", "4", "--run-by-run", "--dry-run")
+    assert "early stop: 4 of them, from repeat 4 on, are not rented once" in run_cli(*four).stderr
+    plan = run_cli(*four, "--json").json
     worst = [Decimal(run["worst_case_usd"]) for run in plan["runs"]]
     assert (plan["run_by_run"], plan["expected_usd"]) == (True, None)
     assert Decimal(plan["worst_case_usd"]) == sum(worst) > 6
     assert Decimal(plan["held_usd"]) == 6 < sum(sorted(worst)[-4:])
-    assert [run["until_verdict"] for run in plan["runs"]] == [False] * 8 + [True] * 4
+    assert [run["until_verdict"] for run in plan["runs"]] == [False] * 12 + [True] * 4
 
 
 def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:

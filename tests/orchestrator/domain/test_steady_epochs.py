@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 import pytest
 
-from orchestrator.domain.steady_epochs import leading_drift, level_shift, outliers
+from orchestrator.domain.steady_epochs import leading_drift, level_shift, outliers, trend
 
 
 def drawn(rng: Random, runs: int, scatter: float, middle: float = 1.0) -> list[float]:
@@ -68,3 +68,16 @@ def test_outliers_and_shifts_are_found_in_what_is_kept() -> None:
     assert level_shift(shifted) == 12
     assert level_shift([1.0] * 5 + [2.0] * 5) is None  # too few to tell
     assert (outliers([1.0, 9.0]), level_shift([])) == ((), None)
+
+
+@pytest.mark.parametrize(("growth", "least", "most"), [(0.0, 0.0, 0.03), (0.03, 0.9, 1.0), (-0.03, 0.9, 1.0)])
+def test_a_trend_to_the_end_is_seen_and_scatter_is_none(growth: float, least: float, most: float) -> None:
+    """In three runs of four steady epochs that scatter by 0.7 %, and in nothing that has no epochs to tell it by."""
+    rng, cases, found = Random(3), 200, 0
+    for _ in range(cases):
+        runs = [[(n, (1 + growth) ** n * math.exp(rng.gauss(0, 0.007))) for n in range(2, 6)] for _ in range(3)]
+        slope = trend(runs)
+        found += slope is not None
+        assert slope is None or slope == pytest.approx(growth, abs=0.02)
+    assert least <= found / cases <= most
+    assert trend([]) is trend([[(2, 1.0)]]) is trend([[(2, 1.0), (3, 2.0)]]) is None

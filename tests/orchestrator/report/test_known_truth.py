@@ -15,7 +15,7 @@ from tests.orchestrator.report.synthetic_runs import Case, make_case
 
 SWEEPS = 200
 REPEATS = 5
-LOOKS = REPEATS - 1  # after 2, 3, 4 and 5 repeats
+LOOKS = REPEATS - 2  # after 3, 4 and 5 repeats
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,10 @@ def test_the_interval_holds_the_truth_in_93_to_97_percent(cases: list[Judged]) -
 def test_equally_fast_is_called_faster_in_5_percent_at_most(cases: list[Judged]) -> None:
     """And the others, of a ratio that scatter cannot hide, are called the right one, nearly always."""
     null = [each.pairing.verdict for each in cases if each.case.ratio == 1]
-    assert {"faster", "inconclusive"} >= set(null)
+    assert {"faster", "inconclusive", "observation"} >= set(null)
     assert null.count("faster") <= 0.05 * len(null)
     clear = [each for each in cases if abs(math.log(each.truth)) > 1 and min(each.case.sizes) > 2]
+    clear = [each for each in clear if each.case.left.epochs > 3]  # three steady ones
     assert [each.pairing.verdict for each in clear] == ["faster"] * len(clear)
     assert all(each.truth > 1 for each in clear)
 
@@ -79,9 +80,9 @@ def test_a_sweep_that_looks_after_each_repeat_stops_on_a_false_verdict_in_5_perc
     for _ in range(SWEEPS):
         case = replace(make_case(rng, 1.0), sizes=(REPEATS, REPEATS))
         sources = [replace(source, looks=LOOKS) for source in case.sources(rng)]
-        rounds = [sources[:repeats] + sources[REPEATS : REPEATS + repeats] for repeats in range(2, REPEATS + 1)]
+        rounds = [sources[:repeats] + sources[REPEATS : REPEATS + repeats] for repeats in range(3, REPEATS + 1)]
         false += any(_says_faster(seen) for seen in rounds)
-    assert 0 < false <= 0.05 * SWEEPS
+    assert false <= 0.05 * SWEEPS
 
 
 def _says_faster(sources: list[Source]) -> bool:

@@ -16,12 +16,13 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.report.compare import compare_sources
 from orchestrator.report.sources import Source
-from tests.records import START, make_record
+from tests.orchestrator.report.test_planted_causes import CAUSES
+from tests.records import SAMPLES, START, make_record
 from trainer.record.record import Record, load_record
 from trainer.record.schema import Code
 from trainer.record.section import XlaTrial
 
-DEVICES = {"t4": ("gpu", 1), "l4": ("gpu", 1), "v3-8": ("tpu", 8), "v2-8": ("tpu", 8), "2xt4": ("gpu", 2)}
+DEVICES = {"t4": ("gpu", 1), "l4": ("gpu", 1), "v3-8": ("tpu", 8), "v2-8": ("tpu", 8), "t4x2": ("gpu", 2)}
 Change = Callable[[Record], Record]
 REPEATS = 3
 
@@ -71,6 +72,11 @@ def moved(by: timedelta) -> Change:
     """The same run at another time."""
 
     def change(record: Record) -> Record:
+        epochs = tuple(
+            each.model_copy(update={"started_at": each.started_at + by, "ended_at": each.ended_at + by})
+            for each in record.epochs
+        )
+        record = record.model_copy(update={"epochs": epochs})
         parts = tuple(part.model_copy(update={"started_at": part.started_at + by}) for part in record.parts)
         ended = (record.ended_at or START) + by
         return record.model_copy(update={"started_at": record.started_at + by, "ended_at": ended, "parts": parts})
@@ -100,13 +106,29 @@ def without(reasons: dict[str, str], name: str) -> dict[str, str]:
 def longer(record: Record) -> Record:
     """By an epoch like the last."""
     last = record.epochs[-1]
-    return record.model_copy(update={"epochs": (*record.epochs, last.model_copy(update={"index": last.index + 1}))})
+    begins = last.ended_at + timedelta(seconds=1)
+    again = {"index": last.index + 1, "started_at": begins, "ended_at": begins + timedelta(seconds=last.wall_s)}
+    timings = record.timings.model_copy(update={"steady_epochs": record.timings.steady_epochs + 1})
+    return record.model_copy(update={"epochs": (*record.epochs, last.model_copy(update=again)), "timings": timings})
+
+
+def at_peak(share: float) -> Change:
+    """That MFU, of a peak which gives it."""
+
+    def change(record: Record) -> Record:
+        assert record.compute.flops_per_sample
+        assert record.timings.steady_epoch_s
+        rate = record.compute.flops_per_sample * SAMPLES / record.timings.steady_epoch_s
+        return of("compute", peak_flops_per_s=rate / share, mfu=share)(record)
+
+    return change
 
 
 def packaged(torch: str) -> Change:
     return of("software", packages={"numpy": "2.0.0", "torch": torch})
 
 
+SCRIPT = both(of("software", engine="script", tensorflow=None, keras=None), packaged("2.5.0"), written("a"))
 STREAMED = of("parameters", input="streamed", cache="memory")
 UNCACHED = of("parameters", input="streamed", cache="none")
 HALF = of("parameters", precision="float16")
@@ -143,21 +165,22 @@ PLANTED = [
     Planted("code", "invalid", written("a", requirements="b" * 64), written("a", requirements="c" * 64)),
     Planted("engine", "invalid", of("software", engine="jax", jax="0.10.2"), besides=("TensorFlow",)),
     Planted("data set", "invalid", made={"fingerprint": "b" * 64}),
-    Planted("training samples", "invalid", of("parameters", train_samples=512)),
+    Planted("training samples", "invalid", of("parameters", train_samples=1100)),
     Planted("device really used", "invalid", of("device", kind="cpu")),
-    Planted("peak", "invalid", of("compute", flops_per_sample=10**15)),
-    Planted("peak", "differs", of("compute", mfu=3.9)),  # Winograd's convolutions
-    Planted("peak", "invalid", of("compute", mfu=4.1)),
-    Planted("peak", "invalid", of("compute", mfu=1.1), accelerators=("t4", "v3-8")),
-    Planted("peak", "invalid", both(HALF, of("compute", mfu=1.1)), HALF),
+    Planted("peak", "invalid", of("compute", flops_per_sample=10**15), of("compute", flops_per_sample=10**15)),
+    Planted("peak", "differs", at_peak(3.9)),  # Winograd's convolutions
+    Planted("peak", "invalid", at_peak(4.1)),
+    Planted("peak", "invalid", at_peak(1.1), accelerators=("t4", "v3-8")),
+    Planted("peak", "invalid", *2 * (both(HALF, of("compute", flops_per_sample=3 * 10**11)),)),
     Planted("input", "invalid", UNCACHED),
+    Planted("shuffling", "unknown", SCRIPT, SCRIPT),
     Planted("cache", "invalid", UNCACHED, STREAMED),
     Planted("cache", "differs", both(UNCACHED, NEVER_STARVED), both(STREAMED, NEVER_STARVED)),
     Planted("XLA", "invalid", of("parameters", xla=False)),
     Planted("XLA", "invalid", of("parameters", xla=False), accelerators=("v3-8", "t4")),
     Planted("XLA", "differs", of("parameters", xla=False, xla_trials=TRIALS), accelerators=("v3-8", "t4")),
-    Planted("XLA", "differs", of("parameters", xla=False), accelerators=("v3-8", "2xt4")),
-    Planted("XLA", "differs", of("parameters", xla=False), accelerators=("t4", "2xt4")),
+    Planted("XLA", "differs", of("parameters", xla=False), accelerators=("v3-8", "t4x2")),
+    Planted("XLA", "differs", of("parameters", xla=False), accelerators=("t4", "t4x2")),
     Planted("precision", "invalid", of("parameters", precision="bfloat16", precision_asked="bfloat16")),
     Planted(
         "precision",
@@ -222,8 +245,8 @@ def elsewhere(name: str, engine: str, device: str, kind: str = "gpu") -> list[So
 @pytest.mark.parametrize(
     ("devices", "kind", "outcome", "detail"),
     [
-        (("GPU:0 Tesla T4", "CUDA:0 NVIDIA H100 80GB HBM3"), "gpu", "invalid", "r-t4-0 Tesla T4, r-t4-1 Tesla T4"),
-        (("GPU:0 Tesla T4", "GPU:0"), "gpu", "invalid", "unknown"),
+        (("GPU:0 Tesla T4", "CUDA:0 NVIDIA H100 80GB HBM3"), "gpu", "invalid", "NVIDIA H100 80GB HBM3 jax jax"),
+        (("GPU:0 Tesla T4", "GPU:0"), "gpu", "invalid", "gpu x1 jax jax"),
         (("GPU:0", "GPU:0"), "gpu", "invalid", "unknown"),
         (("GPU:0 Tesla T4", "CUDA:0 Tesla T4"), "gpu", "differs", "which engine is worth it"),
         (("CPU:0", "CPU:0"), "cpu", "differs", "which engine is worth it"),
@@ -232,7 +255,7 @@ def elsewhere(name: str, engine: str, device: str, kind: str = "gpu") -> list[So
 def test_engines_of_records_from_elsewhere_are_compared_on_the_same_model_only(
     devices: tuple[str, str], kind: str, outcome: str, detail: str
 ) -> None:
-    """Both sides are a "gpu x1", whatever the GPU: a T4 with TensorFlow says nothing of an H100 with JAX."""
+    """A T4 with TensorFlow says nothing of an H100 with JAX."""
     sources = [*elsewhere("t4", "tensorflow", devices[0], kind), *elsewhere("l4", "jax", devices[1], kind)]
     report = compare_sources(sources, force=True)
     [engine] = [check for check in report.fairness if check.name == "engine"]
@@ -241,21 +264,10 @@ def test_engines_of_records_from_elsewhere_are_compared_on_the_same_model_only(
     assert {pair.verdict == "invalid" for pair in report.pairings} == {outcome == "invalid"}
 
 
-def test_two_models_of_gpu_are_no_repeats_of_each_other() -> None:
-    """Of records from elsewhere, which are both "gpu x1", beside a TPU's."""
-    t4, h100 = (
-        elsewhere(*each)[:2] for each in (("t4", "tensorflow", "GPU:0 Tesla T4"), ("l4", "tensorflow", "GPU:0 H"))
-    )
-    assert outcomes([*side("v3-8"), *t4])["device really used"] == "same"
-    report = compare_sources([*side("v3-8"), *t4, *h100], force=True)
-    [found] = [check for check in report.fairness if check.name == "device really used"]
-    assert (found.outcome, found.detail) == ("invalid", "not repeats of one device: gpu x1 H and Tesla T4")
-    assert {pair.verdict for pair in report.pairings} == {"invalid"}
-
-
 def test_every_check_has_its_planted_unfairness() -> None:
     """So a check that sees nothing is noticed."""
-    elsewhere = {"compiled bound"}  # tests/orchestrator/predict/test_kept_steps.py
+    elsewhere = {"compiled bound", "work on the device"}  # predict/test_kept_steps.py, test_device_use.py
+    elsewhere |= {cause.check for cause in CAUSES if cause.check}
     assert {planted.check for planted in PLANTED} | elsewhere == outcomes([*side("t4"), *side("l4")]).keys()
 
 
@@ -302,7 +314,6 @@ def at(minutes: float) -> Change:
     return moved(timedelta(minutes=minutes))
 
 
-SCRIPT = both(of("software", engine="script", tensorflow=None, keras=None), packaged("2.5.0"), written("a"))
 TRIED = of("parameters", xla=True, precision_asked="auto")
 SOUND: dict[str, list[Source]] = {
     "a TPU and a GPU": [*side("t4"), *side("v3-8")],
@@ -378,15 +389,18 @@ def test_launches_that_are_alike_are_pooled_and_listed_with_their_dates() -> Non
     ]  # fmt: skip
     [note] = [note for note in compare_sources(sources).notes if note.startswith("pooled")]
     assert note == (
-        "pooled: runs of several launches count as repeats of each other: "
+        "pooled: each of several launches counts as one repeat, however many runs it has: "
         "e-0 (2026-11-01 12:00), e-1 (2026-11-03 12:00) UTC"
     )
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_pairs_are_accused_of_nothing(name: str) -> None:
-    """Nor is anything unknown."""
-    assert set(outcomes(SOUND[name]).values()) == {"same"}
+    """Nor is anything unknown, but the order of a script's samples."""
+    found = outcomes(SOUND[name])
+    assert {check for check, outcome in found.items() if outcome != "same"} == {"shuffling"} & {
+        each for each in found if name == "a script"
+    }
 
 
 def test_old_records_are_accused_of_nothing() -> None:

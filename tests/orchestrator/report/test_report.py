@@ -43,7 +43,9 @@ def test_figures_are_those_of_the_steady_epochs() -> None:
     assert found.speed.samples_per_s == SAMPLES / 2.5
     assert found.speed.input_wait_share == pytest.approx(0.05)
     assert found.accuracy.accuracy == pytest.approx(0.94)
-    assert found.times.other_s == 60.0 - 3.0 - 4.0 - 1.5 - 12.5  # none of the record's steps are accounted for
+    assert (
+        found.times.other_s == found.times.total_s - 3.0 - 4.0 - 1.5 - 12.5
+    )  # none of the record's steps are accounted for
     assert found.money.usd_per_steady_epoch == Decimal("0.0025")
 
 
@@ -84,7 +86,7 @@ def test_one_run_each_is_an_observation_with_its_cost() -> None:
 def repeats(accelerator: str, *steady_s: float, **record: Any) -> list[Source]:
     """A run for each figure, with seeds 0, 1, ..."""
     return [
-        source(f"r-{accelerator}-{number}", accelerator, epoch_s=(9, seconds, seconds), seed=number, **record)
+        source(f"r-{accelerator}-{number}", accelerator, epoch_s=(9, *3 * (seconds,)), seed=number, **record)
         for number, seconds in enumerate(steady_s)
     ]
 
@@ -111,13 +113,13 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
     """At $2 a run on each side; where money is decided all the same, that is said."""
     close = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 1.9, 2.0, 2.1)]
     [pair] = compared(*close).pairings
-    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 14, Decimal(56))
+    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 17, Decimal(68))
     assert pair.sentence.endswith(
         "inconclusive: v3-8 was 1.05 times as fast as t4, 95 % interval [0.940, 1.17], which includes 1 (2 s against "
-        "2.1 s per epoch, 3 runs each); 14 more repeats of each (about $56.00) would probably decide which is faster "
-        "(`launch --repeats 14`, then `compare` both experiments: testing again raises the 5 % chance of a false "
-        "verdict); cost per epoch of v3-8: 0.952 times that of t4, 95 % interval [0.852, 1.06], which includes "
-        "1 ($0.0020 against $0.0021)"
+        "2.1 s per epoch, 3 runs each); 17 repeats of each in one launch (about $68.00) would probably decide which is "
+        "faster (`launch --repeats 17`, compared by itself: runs of two launches are no repeats of each other); cost "
+        "per epoch of v3-8: 0.952 times that of t4, 95 % interval [0.852, 1.06], which includes 1 ($0.0020 against "
+        "$0.0021)"
     )
     [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
     assert pair.more_usd is None
@@ -126,7 +128,7 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
         "times as much; "
     )
     assert pair.sentence.endswith(
-        "verdict); cost per epoch of v3-8: 9.52 times that of t4, 95 % interval [8.52, 10.6] ($0.0200 against $0.0021)"
+        "cost per epoch of v3-8: 9.52 times that of t4, 95 % interval [8.52, 10.6] ($0.0200 against $0.0021)"
     )
     dear = [replace(each, usd=Decimal(20 + n)) for n, each in enumerate(close[:3])]
     [pair] = compared(*dear, *close[3:5], replace(close[5], usd=Decimal("2.1"))).pairings
@@ -166,8 +168,8 @@ def test_repeats_that_are_copies_count_once() -> None:
 
 def test_a_machine_that_costs_nothing_is_compared_all_the_same() -> None:
     """No ratio of dollars then, and both amounts."""
-    free = [replace(each, usd_per_hour=Decimal(0)) for each in repeats("t4", 4.0, 4.1)]
-    [pair] = compared(*free, *repeats("v3-8", 2.0, 2.05)).pairings
+    free = [replace(each, usd_per_hour=Decimal(0)) for each in repeats("t4", 4.0, 4.1, 4.2)]
+    [pair] = compared(*free, *repeats("v3-8", 2.0, 2.05, 2.1)).pairings
     assert (pair.epoch_usd_ratio, pair.epoch_usd_interval) == (None, None)
     assert "; cost per epoch: $0.0020 against $0.00; " in pair.sentence
 

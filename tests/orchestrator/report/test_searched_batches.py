@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.report.compare import compare_sources
 from tests.orchestrator.report.test_planted_unfairness import Change, both, moved, of, run, side, without
-from tests.records import SAMPLES
+from tests.records import SAMPLES, settled
 from trainer.record.record import Record
 from trainer.record.section import BatchSearch, BatchTry
 
@@ -26,7 +26,7 @@ def searched(batch: int) -> Change:
             e.model_copy(update={"samples": trained, "wall_s": e.wall_s * trained / SAMPLES}) for e in found.epochs
         ]
         missing = without(found.missing, "parameters.batch_search")
-        return found.model_copy(update={"epochs": tuple(epochs), "missing": missing})
+        return settled(found.model_copy(update={"epochs": tuple(epochs), "missing": missing}))
 
     return change
 

@@ -13,7 +13,7 @@ import numpy as np
 from orchestrator.domain.runs import Stage
 from orchestrator.report.run_schema import StageTime
 from orchestrator.report.sources import Source
-from tests.records import SAMPLES, START, make_epoch, make_record
+from tests.records import SAMPLES, START, make_epoch, make_record, settled
 from trainer.record.record import Record
 
 TARGET = 0.75
@@ -223,7 +223,7 @@ def _record(name: str, runs: Runs, number: int) -> Record:
                 }
             )
         )
-    return base.model_copy(update={"run_id": name, "epochs": tuple(epochs)})
+    return settled(base.model_copy(update={"run_id": name, "epochs": tuple(epochs)}))
 
 
 @cache

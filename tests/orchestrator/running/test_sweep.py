@@ -24,7 +24,7 @@ from orchestrator.running.stages.context import Progress, RunContext
 from tests.fakes.world import World
 from tests.records import make_record, write_record
 
-SWEEP = {"batch_size": (256, 512), "repeats": 4}
+SWEEP = {"batch_size": (256, 512), "repeats": 5}
 
 
 def _far_apart(world: World) -> Callable[[str], Sequence[float]]:
@@ -79,16 +79,17 @@ def test_engines_are_an_axis_of_the_sweep(world: World) -> None:
 
 @pytest.mark.slow
 def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) -> None:
-    """After two repeats of four it is clear: the other eight runs cost nothing, hold nothing and fail nothing."""
+    """After three repeats of five it is clear: the other eight runs cost nothing, hold nothing and fail nothing."""
     world.trainer.epoch_s = _far_apart(world)
     runs = world.drive(world.admit("v3-8,t4", **SWEEP))
     assert _states(world, runs) == {
         1: {RunState.SUCCEEDED},
         2: {RunState.SUCCEEDED},
-        3: {RunState.NOT_NEEDED},
+        3: {RunState.SUCCEEDED},
         4: {RunState.NOT_NEEDED},
+        5: {RunState.NOT_NEEDED},
     }
-    assert (world.tpu.calls("create"), world.gpu.calls("create")) == (4, 4)
+    assert (world.tpu.calls("create"), world.gpu.calls("create")) == (6, 6)
     assert {(run.exit_code, run.error, run.stage) for run in runs} == {(0, None, Stage.DONE)}
     left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
     assert {attempt.vm_cost_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
@@ -96,38 +97,39 @@ def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) ->
         first = next(progress.detail for progress in world.progress if progress.run == run.id)
         assert first == f"waiting for repeat {run.spec.repeat - 1}: the verdict may need no more"
     [noted, *_] = world.ledger.events(left_out[-1].id)
-    assert noted.message == "not needed: every pairing has its verdict after 2 repeats"
+    assert noted.message == "not needed: every pairing has its verdict after 3 repeats"
     _assert_nothing_held(world)
     spared = spared_usd(world.ledger, runs)
-    assert spared == pytest.approx(world.ledger.settled_usd(), rel=Decimal("0.05")), "as many again, at the same cost"
+    ran_usd = world.ledger.settled_usd()
+    assert spared == pytest.approx(ran_usd * 2 / 3, rel=Decimal("0.05")), "eight after twelve, at the same cost"
 
 
 @pytest.mark.slow
 def test_everything_is_run_without_a_verdict_or_when_asked_for(world: World) -> None:
     """Runs that do not differ, and a user who wants them all, get all their repeats."""
     world.trainer.epoch_s = _alike
-    undecided = world.drive(world.admit("v3-8,t4", repeats=3))
+    undecided = world.drive(world.admit("v3-8,t4", repeats=4))
     world.trainer.epoch_s = _far_apart(world)
     asked = world.drive(world.admit("v3-8,t4", repeats=3, no_early_stop=True))
     assert {run.state for run in (*undecided, *asked)} == {RunState.SUCCEEDED}
-    alone, few = world.plan("t4", repeats=3).runs, world.plan("v3-8,t4", repeats=2).runs
+    alone, few = world.plan("t4", repeats=4).runs, world.plan("v3-8,t4", repeats=3).runs
     assert [{run.looks for run in runs} for runs in (undecided, asked, alone, few)] == [{2}, {1}, {1}, {1}]
 
 
 def test_verdict_is_looked_at_when_its_round_is_over_and_anew_by_whoever_goes_on(world: World) -> None:
     """Nothing is remembered: another process finds the same from ledger and records; a single open run says no."""
     world.trainer.epoch_s = _far_apart(world)
-    runs = world.admit("v3-8,t4", repeats=3)
-    third = next(run for run in runs if run.spec.repeat == 3)
-    *done, last = [run for run in runs if run.spec.repeat < 3]
+    runs = world.admit("v3-8,t4", repeats=4)
+    fourth = next(run for run in runs if run.spec.repeat == 4)
+    *done, last = [run for run in runs if run.spec.repeat < 4]
     world.drive(done)
-    assert Verdicts.must_wait(third, Verdicts.first_repeats([last, third]))
-    assert not Verdicts.must_wait(third, Verdicts.first_repeats([third])), "it waits for nothing that nobody drives"
-    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) is None
+    assert Verdicts.must_wait(fourth, Verdicts.first_repeats([last, fourth]))
+    assert not Verdicts.must_wait(fourth, Verdicts.first_repeats([fourth])), "it waits for nothing that nobody drives"
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(fourth) is None
     world.drive([last])
-    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(fourth) == 3
     Path(world.ledger.run(last.id).record or "").write_text("{}")
-    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) is None, (
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(fourth) is None, (
         "a damaged record decides nothing"
     )
 
@@ -135,9 +137,9 @@ def test_verdict_is_looked_at_when_its_round_is_over_and_anew_by_whoever_goes_on
 def test_crash_between_the_verdict_and_the_release_is_finished(world: World) -> None:
     """The run stays not needed, and what it held is given back by whoever comes next."""
     world.trainer.epoch_s = _far_apart(world)
-    runs = world.admit("v3-8,t4", repeats=3)
-    world.drive([run for run in runs if run.spec.repeat < 3])
-    [one, other] = [run for run in runs if run.spec.repeat == 3]
+    runs = world.admit("v3-8,t4", repeats=4)
+    world.drive([run for run in runs if run.spec.repeat < 4])
+    [one, other] = [run for run in runs if run.spec.repeat == 4]
     world.ledger.update_run(one.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)  # and then kill -9
     assert world.ledger.attempt(one.id, 1).state is AttemptState.RESERVED
     again, _ = recover(world.services, world.progress.append, world.stop)
@@ -217,26 +219,26 @@ def test_run_that_has_not_begun_cannot_be_extended(world: World) -> None:
 
 def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> None:
     """All of them fail before they train: there is nothing to compare, and nothing to stumble over."""
-    runs = world.admit("v3-8,t4", repeats=3)
+    runs = world.admit("v3-8,t4", repeats=4)
     for run in runs:
-        if run.spec.repeat < 3:
+        if run.spec.repeat < 4:
             world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
     assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) is None
 
 
 def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
     """It is no spot VM itself; the verdict is looked for all the same."""
-    runs = world.admit("host:me@box,t4", repeats=3, spot=True)
+    runs = world.admit("host:me@box,t4", repeats=4, spot=True)
     assert [run.spec.provisioning for run in runs[:2]] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
     for run in runs:
-        if run.spec.repeat < 3:
+        if run.spec.repeat < 4:
             rented = run.spec.provisioning is Provisioning.SPOT
             steady_s = (1.0 if rented else 3.0) + run.spec.repeat / 100
             kind = "gpu" if rented else "cpu"
             made = make_record(run.id, kind=kind, count=1, epoch_s=(9.0, *[steady_s] * 3), seed=run.spec.seed)
             path = write_record(world.home / run.id / "record.json", made)
             world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(path))
-    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 3
 
 
 def _trained(world: World, run: Run) -> None:
@@ -256,12 +258,12 @@ def _trained(world: World, run: Run) -> None:
 @pytest.mark.parametrize("accelerators", ["v3-8,t4", "t4"])
 def test_verdicts_on_engines_are_waited_for_as_those_on_accelerators(world: World, accelerators: str) -> None:
     """Of two accelerators with two engines there are four pairings, of one with two engines one."""
-    runs = world.admit(accelerators, engine=(Engine.TENSORFLOW, Engine.JAX), repeats=3)
-    done = [run for run in runs if run.spec.repeat < 3]
+    runs = world.admit(accelerators, engine=(Engine.TENSORFLOW, Engine.JAX), repeats=4)
+    done = [run for run in runs if run.spec.repeat < 4]
     lost = [run for run in done if run.spec.rented_as == "t4 jax"]
     for run in done:
         _trained(world, run)
-    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 3
     for run in lost:
         world.ledger.update_run(run.id, state=RunState.FAILED, record=None)
     assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) is None, (

@@ -91,9 +91,10 @@ def _start(folder: Path, text: str, *flags: str, stand_in: str = "gpu:1") -> sub
     kind, _, count = stand_in.partition(":")
     argv = ["--script", str(script), "--model_dir", str(folder / "out"), "--run_id", "r-abcdef"]
     where = ["--accelerator", kind or "cpu", "--devices", count or "1"]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("MORE_PATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "trainer.script", *argv, *where, *flags],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINER_STAND_IN": stand_in},
+        env={**os.environ, "PYTHONPATH": path, "TRAINER_STAND_IN": stand_in},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -187,6 +188,55 @@ def test_a_real_accelerator_that_nothing_opens_is_missed_too(run: Run) -> None:
     done = run(HONEST, "--command", "python train.py 5", "--accelerator", "gpu", stand_in="")
     assert done.code == 5
     assert "no process of it had one open in epoch 1" in done.err
+
+
+ON_GPU = """
+import os, time
+
+def work(seconds):
+    "Keep the stand-in of a GPU busy."
+    began_s = time.time()
+    time.sleep(seconds)
+    with open(os.environ["STAND_IN_GPU_WORK"], "a") as file:
+        print(began_s, time.time(), os.getpid(), file=file)
+"""
+
+
+def _with_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Put a stand-in for NVIDIA's library on the trainer's path; return the flags of a run on its GPU."""
+    (folder / "work.txt").touch()
+    monkeypatch.setenv("STAND_IN_GPU_WORK", str(folder / "work.txt"))
+    monkeypatch.setenv("MORE_PATH", str(ROOT / "tests/trainer/device/library"))
+    return ("--accelerator", "gpu")
+
+
+def test_a_script_that_keeps_a_gpu_busy_is_proven_by_the_gpus_own_counters(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it has a device open: that is no proof, and not asked for where there is one."""
+    flags = _with_a_gpu(tmp_path, monkeypatch)
+    text = ON_GPU + HONEST.replace("time.sleep(0.1)", "work(0.6)")
+    done = run(text, "--command", "python train.py 4", *flags, stand_in="")
+    assert (done.code, done.err) == (0, "")
+    record = done.record
+    assert record.device is not None
+    assert record.device.names == ("GPU:0 NVIDIA Stand-in 80GB",)
+    assert record.device_use is not None
+    assert record.device_use.monitor_cpu_s > 0
+    assert record.epochs[1].busy_s is not None
+    assert record.epochs[1].busy_s > 0
+    assert record.epochs[1].unsteady == ""
+    assert not any("weaker" in sentence for sentence in record.unproven)
+
+
+def test_a_script_that_trains_on_the_cpu_is_refused_by_the_gpus_own_counters(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = _with_a_gpu(tmp_path, monkeypatch)
+    done = run(HONEST.replace("0.1", "0.6"), "--command", "python train.py 4", *flags, stand_in="")
+    assert done.code == 5
+    assert "by its own counters none was busy in epoch 1" in done.err
+    assert (done.record.status, done.record.device) == ("failed", None)
 
 
 def test_a_device_that_a_child_opens_counts(run: Run) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from trainer.errors import ConfigError, TrainingFailed
 from trainer.record.section import BatchSearch, BatchTry
-from trainer.timing.batch_search import BLOCKS, Bounds, StepTimer, bounds_of, search
+from trainer.timing.batch_search import BLOCKS, Bounds, StepTimer, bounds_of, choice_of, confirmed, search
 
 Law = Callable[[int], float]
 GIB = 2**30
@@ -22,10 +22,14 @@ GIB = 2**30
 
 @dataclass
 class Device:
-    """An engine, its model and its clock: a step of n samples takes `law(n)` s, and more than `limit` do not fit."""
+    """An engine, its model and its clock: a step of n samples takes `law(n)` s, and more than `limit` do not fit.
+
+    eval_limit: more than so many do not fit beside their evaluation.
+    """
 
     law: Law
     limit: int = 2**62
+    eval_limit: int = 2**62
     kind: str = "gpu"
     compile_s: float = 20.0
     replicas: int = 1
@@ -40,9 +44,10 @@ class Device:
     def rebatch(self, global_batch: int) -> None:
         self.batch = global_batch
 
-    def place(self, _dataset: object) -> tuple[Any, None]:
+    def place(self, _dataset: object) -> tuple[Any, Any]:
         self.placed.append(self.batch)
-        return SimpleNamespace(steps=100, warm_up_step=self._steps, makes_a_call_of=lambda *_: False), None
+        training = SimpleNamespace(steps=100, warm_up_step=self._steps, makes_a_call_of=lambda *_: False)
+        return training, SimpleNamespace(warm_up_step=lambda: self._evaluate)
 
     def memory_problem(self, error: Exception) -> str:
         return str(error) if isinstance(error, MemoryError) else ""
@@ -67,10 +72,17 @@ class Device:
 
         return train
 
-    def search(self, samples: int = 10**7) -> BatchSearch:
+    def _evaluate(self) -> None:
+        if self.batch > self.eval_limit:
+            raise MemoryError(f"OOM when evaluating {self.batch} samples")
+
+    @property
+    def timer(self) -> StepTimer:
         any_self: Any = self
-        timer = StepTimer(any_self, any_self, any_self, 64 * GIB, lambda: self.now_s, lambda: GIB)
-        return search(timer, bounds_of(samples, self.replicas))
+        return StepTimer(any_self, any_self, any_self, 64 * GIB, lambda: self.now_s, lambda: GIB)
+
+    def search(self, samples: int = 10**7) -> BatchSearch:
+        return search(self.timer, bounds_of(samples, self.replicas))
 
 
 def rate(law: Law, batch: int) -> float:
@@ -118,6 +130,42 @@ def test_the_optimum_of_a_known_law_is_found(law: Law, limit: int, chosen: int, 
     assert [each.problem for each in found.tries if each.step_s is None] == [
         f"OOM when allocating {each.global_batch} samples" for each in found.tries if each.global_batch > limit
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "eval_limit", "chosen", "failed"),
+    [
+        (2**62, 2**62, 2048, ()),
+        (2**62, 600, 512, (2048, 1024)),
+        (700, 2**62, 512, (2048, 1024)),  # another process has taken the rest meanwhile
+    ],
+)
+def test_what_was_found_is_tried_once_more_and_the_next_smaller_one_that_fits_is_taken(
+    limit: int, eval_limit: int, chosen: int, failed: tuple[int, ...]
+) -> None:
+    device = Device(linear)
+    found = device.search()
+    device.limit, device.eval_limit = limit, eval_limit
+    again = confirmed(found, device.timer.once_more)
+    assert (again.global_batch, again.failed_again, again.tries) == (chosen, failed, found.tries)
+
+
+def test_a_device_on_which_nothing_fits_any_more_ends_the_run() -> None:
+    device = Device(linear)
+    found = device.search()
+    device.limit = 0
+    with pytest.raises(TrainingFailed, match="nothing that fitted does so when it is tried once more: OOM"):
+        confirmed(found, device.timer.once_more)
+
+
+def test_other_processes_on_the_device_are_measured_first_and_named() -> None:
+    choice = choice_of(Device(linear, limit=300).search(), ("python (4711)",), 40 * GIB)
+    assert choice.search is not None
+    assert (choice.search.others, choice.search.other_bytes) == (("python (4711)",), 40 * GIB)
+    assert choice.note == (
+        "auto: the fastest a sample; 512 does not fit; before it other processes held 40.0 GiB of the devices: "
+        "python (4711)"
+    )
 
 
 @pytest.mark.parametrize("dispatch", [1, 10, 64, 500, 3000])

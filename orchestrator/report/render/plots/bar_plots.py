@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from orchestrator.domain.published import Published
-from orchestrator.domain.statistics import centre, centre_interval
+from orchestrator.domain.statistics import centre, centre_interval, repeats_of
 from orchestrator.report.render.plots.plot_data import PlotData, Style, as_float, near, short, size_of
 from orchestrator.report.render.plots.svg import INK, LETTERS, ROOM_IN, Drawing, Plot, plain_axis, shortened
 from orchestrator.report.run_schema import RunMetrics
@@ -204,10 +204,11 @@ def _group_bars(data: PlotData, figures: Figures, published: Sequence[tuple[Publ
 
 
 def _bar_of(data: PlotData, group: Group, figures: Figures) -> Bar | None:
-    dots = tuple(value for run in data.members(group) if (value := figures.of(run)) is not None and value > 0)
-    if not dots:
+    known = [(run.experiment, value) for run in data.members(group) if (value := figures.of(run)) and value > 0]
+    if not known:
         return None
-    return Bar(data.style.label(group), centre(dots), dots, centre_interval(dots), group.accelerator)
+    dots, repeats = tuple(value for _, value in known), repeats_of(known)
+    return Bar(data.style.label(group), centre(repeats), dots, centre_interval(repeats), group.accelerator)
 
 
 def _draw_bar(axes: Axes, row: int, bar: Bar, style: Style, furthest: float) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from orchestrator.domain.statistics import Interval, centre_interval, centre_of_all
+from orchestrator.domain.statistics import Interval, centre, centre_interval, repeats_of
 from orchestrator.report.render.plots.plot_data import PlotData, as_float, short
 from orchestrator.report.render.plots.svg import INK, WIDTH_IN, Drawing, Plot, plain_axis
 from orchestrator.report.run_schema import RunMetrics
@@ -83,11 +83,14 @@ def cost_and_time(data: PlotData) -> Iterator[Plot]:
 def _point(data: PlotData, group: Group, kind: CostAndTime) -> Point | None:
     members = data.members(group)
     seconds, usd = ([of(run) for run in members] for of in (kind.seconds, kind.usd))
-    x, y = centre_of_all(seconds), centre_of_all(usd)
-    if x is None or y is None:
+    if not all((*seconds, *usd)):
         return None
-    intervals = [centre_interval([float(each) for each in values if each]) for values in (seconds, usd)]
-    return Point(group, x, y, intervals[0], intervals[1])
+    launches = [run.experiment for run in members]
+    time, cost = (
+        repeats_of([(launch, float(each or 0)) for launch, each in zip(launches, values, strict=True)])
+        for values in (seconds, usd)
+    )
+    return Point(group, centre(time), centre(cost), centre_interval(time), centre_interval(cost))
 
 
 def _drawing(data: PlotData, kind: CostAndTime, points: Sequence[Point], words: str) -> Drawing:

@@ -1,0 +1,1 @@
+"""What `import libtpu` finds where tests put this folder on the path."""
