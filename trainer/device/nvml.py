@@ -53,6 +53,7 @@ class Nvml:
         self._seen_s = [began_s] * len(self._handles)  # the end of the latest window
         self._sample_us = [int(clocks.wall_s() * 1e6)] * len(self._handles)
         self._process_us = list(self._sample_us)
+        self._owners: dict[int, bool] = {}
 
     def devices(self) -> tuple[DeviceLook, ...]:
         """Look at every GPU now."""
@@ -129,24 +130,33 @@ class Nvml:
     def _memory(self, handle: Any, lacks: list[str]) -> tuple[int | None, int | None, tuple[str, ...]]:
         """Bytes of the run's processes, bytes of others, and which these are."""
         held = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
-        if held is None or any(self._is_ours(each.pid) is None for each in held):
+        if held is None or any(self._owner(each.pid) is None for each in held):
             lacks.append("whose memory is held")
             return None, None, ()
-        ours = [each for each in held if self._is_ours(each.pid)]
-        others = [each for each in held if not self._is_ours(each.pid)]
+        ours = [each for each in held if self._owner(each.pid)]
+        others = [each for each in held if not self._owner(each.pid)]
         sums = [None if any(e.usedGpuMemory is None for e in some) else sum(e.usedGpuMemory for e in some)
                 for some in (ours, others)]  # fmt: skip
         return sums[0], sums[1], tuple(sorted({f"{_name_of(each.pid)} ({each.pid})" for each in others}))
+
+    def _owner(self, process: int) -> bool | None:
+        """Whether it is the run's, as it was when it could be seen."""
+        found = self._is_ours(process)
+        if found is not None:
+            self._owners[process] = found
+        return self._owners.get(process)
 
     def _others_share(self, place: int, handle: Any, lacks: list[str]) -> float | None:
         """What processes of others had of the multiprocessors since the look before."""
         samples = self._new("nvmlDeviceGetProcessUtilization", handle, self._process_us[place])
         new = [each for each in samples or () if each.timeStamp > self._process_us[place]]
         self._process_us[place] = max([self._process_us[place], *(each.timeStamp for each in new)])
-        if samples is None or any(self._is_ours(each.pid) is None for each in new):
+        # Who has ended is nobody's any more; where one who holds memory is not to be seen, all may be of elsewhere.
+        are_hidden = "whose memory is held" in lacks and any(self._owner(each.pid) is None for each in new)
+        if samples is None or are_hidden:
             lacks.append("whose work it is")
             return None
-        by_others = [each for each in new if not self._is_ours(each.pid)]
+        by_others = [each for each in new if self._owner(each.pid) is False]
         shares: dict[int, list[float]] = {}
         for each in by_others:
             shares.setdefault(each.pid, []).append(each.smUtil / 100)

@@ -66,6 +66,18 @@ def test_processes_that_are_not_to_be_seen_here_are_nobodys() -> None:
     assert use.epochs[1].problem == ""
 
 
+def test_a_process_that_has_ended_is_whose_it_was() -> None:
+    """Its last work is read when it is not to be seen any more."""
+    clock, work = [0.0], [Work(0.0, 10.0, 1), Work(10.0, 12.0, 2)]
+    owner = lambda process: (process == 1) if clock[0] < 5 else None  # noqa: E731
+    log = _log_of(
+        Nvml(Gpus(lambda: work, lambda: clock[0]), owner, Clocks(lambda: clock[0], lambda: clock[0])), clock, 20
+    )
+    use = log.use([Span(1, 2.0, 8.0)], 0.0, 20.0)
+    assert use.section is not None
+    assert (use.section.lacks, use.section.other_busy_s) == ((), 0.0)
+
+
 def test_looks_that_follow_at_once_say_nothing_new() -> None:
     """As at the edges of short phases: the driver has no sample yet, and says "not found"."""
     clock, work = [0.0], [Work(0.0, 100.0, 1)]

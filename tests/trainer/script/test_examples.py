@@ -38,6 +38,8 @@ def test_an_example_trains_is_timed_and_learns(framework: str, package: str, tmp
         (True, True),
         (True, True),
     ]
+    checksums = {epoch.weights_checksum for epoch in record.epochs}
+    assert len(checksums - {None}) == 3, "sync adds up the weights, which change in each epoch"
     assert record.parameters.global_batch_size == 200
     losses = [epoch.loss for epoch in record.epochs]
     accuracy = record.epochs[-1].test_accuracy

@@ -1,0 +1,74 @@
+"""What `sync` adds up: any weight that changes changes it, in whatever tree the weights are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.process import PATIENCE_S
+from trainer.script import orchestrate_timing
+
+pytestmark = pytest.mark.slow  # each test imports a framework in a process of its own
+
+SAY = """
+import sys
+sys.path.insert(0, {folder!r})
+import orchestrate_timing as timing
+{program}
+print("SUMS", json.dumps(sums))
+"""
+JAX = """
+import json
+import jax.numpy as jnp
+weights = {"a": jnp.arange(1000.0) / 10, "b": [jnp.ones((3, 3), jnp.bfloat16)], "steps": jnp.int32(7)}
+moved = {**weights, "a": weights["a"].at[3].add(1e-6)}
+cast = {**weights, "b": [weights["b"][0].at[0, 0].add(0.01)]}
+sums = [timing.sync(each) for each in (weights, weights, moved, cast, weights["a"])]
+"""
+TENSORFLOW = """
+import json
+import tensorflow as tf
+weights = [tf.Variable(tf.range(1000.0) / 10), tf.Variable(tf.ones((3, 3), tf.bfloat16))]
+sums = [timing.sync(weights), timing.sync(iter(weights))]
+weights[0].scatter_nd_add([[3]], [1e-6])
+sums.append(timing.sync(weights))
+weights[1].assign_add(tf.ones((3, 3), tf.bfloat16))
+sums.append(timing.sync(weights))
+sums.append(timing.sync(weights[0]))
+"""
+TWO_KINDS = """
+import json
+import jax.numpy as jnp
+class Value:
+    def block_until_ready(self): pass
+sums = [timing.sync(Value()), timing.sync([jnp.ones(3), Value()])]
+"""
+
+
+def _sums(program: str) -> list[str | None]:
+    folder = str(Path(str(orchestrate_timing.__file__)).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", SAY.format(folder=folder, program=program)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        env={"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "PATH": ""},
+    )  # fmt: skip
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("SUMS")]
+    found: list[str | None] = json.loads(line.removeprefix("SUMS"))
+    return found
+
+
+@pytest.mark.parametrize("program", [JAX, pytest.param(TENSORFLOW, marks=pytest.mark.verify)])
+def test_a_weight_that_moves_by_its_last_bits_changes_the_checksum(program: str) -> None:
+    """The same weights have the same one; those of another precision count as well."""
+    first, again, *others = _sums(program)
+    assert first == again
+    assert None not in others
+    assert len({first, *others}) == 1 + len(others)
+
+
+def test_what_is_no_array_of_a_framework_has_no_checksum() -> None:
+    assert _sums(TWO_KINDS) == [None, None]
