@@ -79,10 +79,10 @@ def test_only_bootstrap_and_clients_know_the_local_cloud() -> None:
 
 
 def test_commands_are_short() -> None:
-    """A command is a file of at most 80 lines, launch's plan, teardown's proof and budget's two commands aside."""
+    """A command is a file of at most 110 lines, its options among them; launch's plan, teardown's proof and budget aside."""
     from orchestrator.cli import COMMANDS
 
     commands = ROOT / "orchestrator/cli/commands"
     files = {name: [*commands.glob(f"{name}.py"), *commands.glob(f"{name}/__init__.py")] for name in COMMANDS}
-    long = {name for name, [path] in files.items() if len(path.read_text().splitlines()) > 80}
+    long = {name for name, [path] in files.items() if len(path.read_text().splitlines()) > 110}
     assert long <= {"launch", "teardown", "budget"}

@@ -88,25 +88,37 @@ def check_request(request: LaunchOptions, workload: Workload | ScriptWork, *, si
     asked = request.epochs if request.script else epochs
     warnings = list(_warnings(request, asked, chosen, simulated=simulated))
     every = _checkpoint_every(request)
+    template = _template(request, workload.name, epochs, batch_sizes[0], None if every is None else str(every))
+    if request.may_stop:
+        require_extra("report", "early stop (or --no-early-stop)")
+    axes = Axes(chosen, batch_sizes, request.data_size or (None,), request.engines, request.repeats)
+    notes = [*_batch_notes(request, workload, step), *_checkpoint_notes(request, every), *warnings]
+    return Checked(request, template, axes, notes)
+
+
+def _template(
+    request: LaunchOptions, workload: str, epochs: int, batch_size: int | None, checkpoint_every: str | None
+) -> RunSpec:
+    """What the runs share, still without data. `workload` has one spelling of its sizes. Raises UsageError."""
     try:
-        template = RunSpec(
-            workload=workload.name,  # which has one spelling of its sizes
+        return RunSpec(
+            workload=workload,
             seed=request.seed,
             provisioning=request.provisioning,
             max_hours=request.max_hours,
             queue_hours=request.queue,
             reservation=request.reservation,
             max_attempts=request.max_attempts,
-            checkpoint_every=None if every is None else str(every),
+            checkpoint_every=checkpoint_every,
             learning_rate=request.learning_rate,
             cache=request.cache,
             precision=request.precision,
             profile=request.profile,
             target_accuracy=request.target,
             inference_calls=request.inference_calls,
-            accelerator=chosen[0],
+            accelerator=request.chosen[0],
             epochs=epochs,
-            batch_size=batch_sizes[0],
+            batch_size=batch_size,
             zones=tuple(map(Place, request.zone)),
             dataset="",
             dataset_bytes=0,
@@ -116,11 +128,6 @@ def check_request(request: LaunchOptions, workload: Workload | ScriptWork, *, si
         option, _, reason = str(cause).partition(":")
         hint = "`orchestrate launch --help` has its range"
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
-    if request.may_stop:
-        require_extra("report", "early stop (or --no-early-stop)")
-    axes = Axes(chosen, batch_sizes, request.data_size or (None,), request.engines, request.repeats)
-    notes = [*_batch_notes(request, workload, step), *_checkpoint_notes(request, every), *warnings]
-    return Checked(request, template, axes, notes)
 
 
 def _check_reservation(request: LaunchOptions) -> None:

@@ -50,15 +50,13 @@ def contradictions(record: Record, dense_flops_per_s: float | None) -> tuple[str
 
 
 def _of_run(record: Record) -> Iterator[_Rule]:
-    timings, epochs, steps, device = record.timings, record.epochs, record.steps, record.device
-    spent, chosen = timings.accounted, record.parameters
+    timings, epochs, spent = record.timings, record.epochs, record.timings.accounted
     steady = [epoch.wall_s for epoch in epochs if epoch.steady]
     steady_s, passed_s = (median(steady) if steady else None), _seconds(record.started_at, record.ended_at)
     accounted_s = sum(getattr(spent, purpose) for purpose in _PURPOSES)
     trained = [epoch.steps for epoch in epochs if epoch.steps is not None]
     # A process that was resumed, or ended early, trained other steps than those of the epochs in its record.
     is_whole = record.status == "succeeded" and len(record.parts) == 1 and len(trained) == len(epochs)
-    mean_step_s = steady_s / trained[-1] if steady_s and trained and trained[-1] else None
     slack_s = _SETTING_S + _CLOCKS * timings.total_s
     yield _Rule(
         "worker", record.worker, "and a run's record is worker 0's", f"of worker {record.worker} alone",
@@ -92,6 +90,13 @@ def _of_run(record: Record) -> Iterator[_Rule]:
         "timings.steady_epoch_s", timings.steady_epoch_s, f"the median of those marked steady {_text(steady_s)}",
         "it is another figure", _unlike(timings.steady_epoch_s, steady_s),
     )  # fmt: skip
+    mean_step_s = steady_s / trained[-1] if steady_s and trained and trained[-1] else None
+    yield from _of_steps(record, mean_step_s)
+
+
+def _of_steps(record: Record, mean_step_s: float | None) -> Iterator[_Rule]:
+    """Rules of its steps and its devices; `mean_step_s`: of a step in a steady epoch."""
+    steps, device, chosen = record.steps, record.device, record.parameters
     if steps is not None:
         yield _Rule(
             "steps.p90_s", steps.p90_s, f"p50 {steps.p50_s:.6g}, p99 {steps.p99_s:.6g}", "percentiles do not fall",

@@ -87,9 +87,9 @@ def estimate(sweep: Sequence[str], beyond: bool, as_json: bool, **asked: Any) ->
     with output.opened(as_json=as_json) as project:
         request = options.read_launch(asked, project.config)
         if extrapolates:
-            from orchestrator.cli.views.extrapolation import extrapolate_and_show
+            from orchestrator.cli.views.extrapolation import Question, extrapolate_and_show
 
-            what = {"workload": asked["workload"], "images": images, "test_images": test_images}
-            extrapolate_and_show(project, sweep, request, **what, beyond=beyond, as_json=as_json)
+            question = Question(sweep, images, test_images, asked["workload"], beyond)
+            extrapolate_and_show(project, question, request, as_json=as_json)
         else:
             estimate_and_show(project, request, images, data_gib, steps, as_json=as_json)

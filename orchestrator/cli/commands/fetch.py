@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,8 +64,7 @@ def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
     record = pull(ctx, manifest)
     if record is not None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))
-    folder: Path = ctx.folder / f"a{manifest.attempt}"
-    problems = pull_from_others(ctx)
+    folder, problems = ctx.folder / f"a{manifest.attempt}", pull_from_others(ctx)
     files = sum((folder / entry.name).exists() for entry in manifest.files)  # what was too large stays in the bucket
     if not quiet:
         output.say(f"{ctx.run_id}: {files} files verified" + ("" if record else ", no record among them"))

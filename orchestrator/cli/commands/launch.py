@@ -44,17 +44,8 @@ if TYPE_CHECKING:
 @click.option("--items", is_flag=True, help="Show every item of the worst case with its price.")
 @options.project_option
 @output.json_option
-@click.pass_context
 def launch(
-    ctx: click.Context,
-    /,
-    file: ExperimentFile | None,
-    as_json: bool,
-    yes: bool,
-    dry_run: bool,
-    detach: bool,
-    items: bool,
-    **typed: Any,
+    file: ExperimentFile | None, as_json: bool, yes: bool, dry_run: bool, detach: bool, items: bool, **typed: Any
 ) -> int:
     """Rent, train, collect, tear down, compare.
 
@@ -73,6 +64,7 @@ def launch(
     from orchestrator.cli.local_cloud import announced, asked_once
     from orchestrator.cli.views.plan import plan_json, show_plan
 
+    ctx = click.get_current_context()
     if typed["script"] and ctx.get_parameter_source("workload") is ParameterSource.DEFAULT:
         typed["workload"] = ""  # the default is no workload that was asked for beside the script
     options.check_terms(typed)

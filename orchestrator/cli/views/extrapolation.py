@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Question:
+    """The options of `estimate --from`; None: not given. `beyond`: also farther than the sweep supports."""
+
+    sweep: Sequence[str]
+    images: int | None
+    test_images: int | None
+    workload: str | None
+    beyond: bool
+
+
+@dataclass(frozen=True)
 class Extrapolation:
     """What was measured and asked for, the answers, and the accelerators that are refused."""
 
@@ -44,21 +55,11 @@ class Extrapolation:
         return claim_about(self.found.workload)
 
 
-def extrapolate_and_show(
-    project: Project,
-    sweep: Sequence[str],
-    options: LaunchOptions,
-    *,
-    workload: str | None,
-    images: int | None,
-    test_images: int | None,
-    beyond: bool,
-    as_json: bool,
-) -> None:
+def extrapolate_and_show(project: Project, asked: Question, options: LaunchOptions, *, as_json: bool) -> None:
     """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other, and UsageError."""
-    if not sweep:
+    if not asked.sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not images:
+    if not asked.images:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
@@ -67,18 +68,18 @@ def extrapolate_and_show(
 
     now, ledger = SystemClock().now(), project.ledger
     money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
-    found = measurements(sources_named(sweep, ledger), options.accel, ledger)
-    if workload not in (None, found.workload):
+    found = measurements(sources_named(asked.sweep, ledger), options.accel, ledger)
+    if asked.workload not in (None, found.workload):
         raise UsageError(
-            f"--workload: {workload} is asked for, but --from has runs of {found.workload}",
+            f"--workload: {asked.workload} is asked for, but --from has runs of {found.workload}",
             "leave --workload out: the runs say it",
         )
     terms = Terms(options.provisioning, options.zone)
     for item in (known_accelerator(sweep.accelerator) for sweep in found.sweeps):
         if item is not None:
             check_flex_start(item, terms.provisioning)
-    job = Job(images, test_images or found.test_samples, options.epochs or found.epochs)
-    view = Extrapolation(found, job, *extrapolate(found, job, terms, project.prices(now), beyond=beyond))
+    job = Job(asked.images, asked.test_images or found.test_samples, options.epochs or found.epochs)
+    view = Extrapolation(found, job, *extrapolate(found, job, terms, project.prices(now), beyond=asked.beyond))
     if as_json:
         output.print_json(extrapolation_json(view, money))
         return

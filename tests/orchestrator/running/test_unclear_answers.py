@@ -233,8 +233,7 @@ def test_data_that_changed_after_the_launch_is_not_trained_on(world: World) -> N
     manifest = json.loads((folder / MANIFEST_NAME).read_text())
     (other / MANIFEST_NAME).write_text(json.dumps({**manifest, "fingerprint": "0" * 64}))
     spec = replace(run.spec, dataset_dir=str(other))
-    world.ledger.update_run(run.id, spec=spec)
-    [after] = world.drive([run])
+    [after] = world.drive([world.ledger.update_run(run.id, spec=spec)])
     assert after.error_code == "BadArtifact"
     assert world.alive == 0
 
