@@ -79,7 +79,7 @@ def test_only_bootstrap_and_clients_know_the_local_cloud() -> None:
 
 
 def test_commands_are_short() -> None:
-    """A command is a file of at most 110 lines, its options among them; launch's plan, teardown's proof and budget aside."""
+    """A command is a file of at most 110 lines, its options too; launch, teardown and budget aside."""
     from orchestrator.cli import COMMANDS
 
     commands = ROOT / "orchestrator/cli/commands"
