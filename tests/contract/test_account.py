@@ -166,6 +166,7 @@ def test_a_free_trial_has_four_addresses_a_region_which_slices_take_by_the_host(
         return ""
 
     assert rig.wait(met) == "INSTANCES-per-project-region"
+    cloud.control("quotas", {"name": "INSTANCES", "region": "us-central1", "limit": 512})
 
 
 def test_a_free_trial_has_no_gpus_whatever_is_set(account: GoogleAccount, cloud: LocalCloud) -> None:
