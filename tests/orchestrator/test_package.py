@@ -99,7 +99,7 @@ def test_the_source_distribution_can_be_tested(built: Path) -> None:
         (
             "report",
             ("scipy",),
-            ("launch", "--accel", "v3-8,t4", "--workload", "mnist-cnn", "--repeats", "3", "--dry-run"),
+            ("launch", "--accel", "v3-8,t4", "--workload", "mnist-cnn", "--repeats", "4", "--dry-run"),
             "early stop (or --no-early-stop) needs scipy",
         ),
         ("trainer", ("numpy",), ("workloads", "check", "model.py"), "a look into a model needs numpy"),
