@@ -71,7 +71,7 @@ def main(kind: str, root: int) -> None:
 def _wait(due_s: float, affordable_s: float) -> bool:
     """Until the next look is due, or is asked for and affordable. Returns False when nobody asks any more."""
     asked = False
-    # Ends by the clock; nosemgrep: waits-without-end
+    # nosemgrep: waits-without-end -- the clock ends it
     while (left_s := (min(due_s, affordable_s) if asked else due_s) - time.perf_counter()) > 0:
         ready, _, _ = select.select([] if asked else [0], [], [], left_s)
         if ready:

@@ -63,7 +63,7 @@ class Monitor:
     def wait_until_read(self, at_s: float, timeout_s: float) -> None:
         """Wait until the counters have been read for all that happened before a moment, or the time is over."""
         until_s = now().monotonic_s + timeout_s
-        # Ends by the clock; nosemgrep: waits-without-end
+        # nosemgrep: waits-without-end -- the clock ends it
         while self._is_looking() and not self.log.covers(at_s) and (left_s := until_s - now().monotonic_s) > 0:
             self._has_read.clear()
             self.edge()
