@@ -29,8 +29,8 @@ class FakeClock:
         self._start = start
         self._elapsed_s = 0.0
         self.slept: list[float] = []
-        self._users: set[int] = set()
-        self._asleep: set[int] = set()
+        self._users: set[threading.Thread] = set()
+        self._asleep: set[threading.Thread] = set()
 
     def now(self) -> datetime:
         self._note_user()
@@ -42,13 +42,13 @@ class FakeClock:
 
     def _note_user(self) -> None:
         if threading.current_thread().name != BYSTANDER:
-            self._users.add(threading.get_ident())
+            self._users.add(threading.current_thread())
 
     def sleep(self, seconds: float) -> None:
         if threading.current_thread().name == BYSTANDER:
             time.sleep(0.001)
             return
-        own = threading.get_ident()
+        own = threading.current_thread()
         self._note_user()
         self._asleep.add(own)
         until = time.monotonic() + _PATIENCE_S
@@ -63,7 +63,9 @@ class FakeClock:
         if len(self._users) < 2:
             return False
         frames = sys._current_frames()
-        working = (frames[each] for each in self._users.copy() - self._asleep if each in frames)
+        # By thread, not by its number, which another one may have once it has ended.
+        others = [each for each in self._users.copy() - self._asleep if each.is_alive() and each.ident in frames]
+        working = (frames[each.ident or 0] for each in others)
         return any(not frame.f_code.co_filename.endswith(_WAITING) for frame in working)
 
     def advance(self, seconds: float) -> None:
