@@ -14,6 +14,8 @@ from trainer.errors import CodeError, DataError
 from trainer.record.schema import Data
 from trainer.workloads.signature import Signature, Tensor
 
+pytestmark = pytest.mark.slow
+
 X, Y = np.arange(24, dtype="float64").reshape(8, 3), np.arange(8) % 3
 HALVES = (X[:6], Y[:6]), (X[6:], Y[6:])
 ABOUT = Data(name="mine", source="plugin", note="", location="memory", bytes_read=0, fingerprint="1")
