@@ -186,7 +186,7 @@ class LocalCloud:
         until(lambda: client.find(self.state) is not None, 60)
         cloud = client.find(self.state)
         assert cloud is not None
-        for name in ("GPUS_ALL_REGIONS", "NVIDIA_T4_GPUS"):
+        for name in ("GPUS_ALL_REGIONS", "NVIDIA_T4_GPUS", "IN_USE_ADDRESSES", "INSTANCES"):
             client.control(cloud, "quotas", {"name": name, "limit": 10_000.0})
         return cloud
 

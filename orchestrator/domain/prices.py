@@ -252,14 +252,14 @@ class PriceBook:
         """
         what, where = _priced(kind, name, terms), region_of(zone)
         found = self._found(kind, name, where, terms)
-        is_over = found is not None and self._age is not None and self._age.is_over(kind, found, terms)
-        if found is not None and not is_over:
+        if found is None:
+            if terms is not Provisioning.FLEX_START:
+                raise UnknownPrice(what, where)
+        elif self._age is None or not self._age.is_over(kind, found, terms):
             return found
-        if (found is None and terms is Provisioning.FLEX_START) or (is_over and terms is Provisioning.SPOT):
-            return replace(self.price(kind, name, zone), kind=PriceKind.UPPER_BOUND)
-        if found is not None and self._age is not None:
+        elif terms is not Provisioning.SPOT:
             raise StalePrice(what, where, found.as_of, self._age.days(kind, terms))
-        raise UnknownPrice(what, where)
+        return replace(self.price(kind, name, zone), kind=PriceKind.UPPER_BOUND)
 
     def _found(self, kind: str, name: str, where: str, terms: Provisioning) -> Price | None:
         for rows in (self._live, self._rows):

@@ -41,8 +41,8 @@ def prepare_data(
     try:
         prepared = prepare_dataset(source, kind, out, progress, options, replace=True)
     except DataError as cause:
-        if source is not None and (other := misplaced(source, workload)):
-            raise UsageError(f"--data: {source}: {other[0]}", other[1]) from cause
+        if source is not None:
+            check_kind(source, workload)
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause.path}: {cause.problem}", cause.fix) from cause
     check_sizes(prepared.manifest, request.image_size, request.sequence_length)
@@ -108,8 +108,14 @@ def dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> s
     return f"{kind}-{path.name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
 
 
-def misplaced(folder: Path, workload: Workload) -> tuple[str, str] | None:
-    """The problem and its fix, where a folder looks like data of another kind; None: it does not, or cannot be read."""
+def check_kind(folder: Path, workload: Workload) -> None:
+    """Raises UsageError with the way out for a folder that looks like data of another kind."""
+    if (other := _of_another_kind(folder, workload)) is not None:
+        raise UsageError(f"--data: {folder}: {other[0]}", other[1])
+
+
+def _of_another_kind(folder: Path, workload: Workload) -> tuple[str, str] | None:
+    """The problem and its fix; None: it looks like its own kind, or cannot be read."""
     try:
         found = list(_looks(folder))
     except OSError:

@@ -85,8 +85,7 @@ def check(file: str, data: Path | None, engine: str, as_json: bool) -> None:
     from orchestrator.bootstrap import vm_packages
     from orchestrator.cli.views.workloads import checked_json, show_checked
     from orchestrator.config import state_home
-    from orchestrator.errors import UsageError
-    from orchestrator.planning.dataset import check_given, misplaced
+    from orchestrator.planning.dataset import check_given, check_kind
     from orchestrator.planning.known_models import keep_checked
     from orchestrator.planning.own_workload import check_packages, read_own, run_check
 
@@ -94,8 +93,8 @@ def check(file: str, data: Path | None, engine: str, as_json: bool) -> None:
     check_packages(own, vm_packages(engine))
     if not own.opens_data:
         check_given(data, own.workload)
-        if data is not None and (other := misplaced(data, own.workload)):
-            raise UsageError(f"--data: {data}: {other[0]}", other[1])
+        if data is not None:
+            check_kind(data, own.workload)
     with output.stderr().status("training 20 steps"):
         found = run_check("train", file, data, engine)
     try:
